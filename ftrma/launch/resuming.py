@@ -293,8 +293,8 @@ def files_of_run(resume: str, spill: str) -> RunFiles:
         if not both:
             raise ValueError(f"--resume {resume}: no checkpoint in it is whole; start the program "
                              "again without it")
-        tell(f"no checkpoint in {resume} yet: begins at the program's start")
+        tell(f"no whole checkpoint in {resume}: begins at the program's start")
         source = None
-    if sink and not source:
+    if sink and sink is not source:
         begin_anew(sink)
     return RunFiles(source, sink)

@@ -60,6 +60,7 @@ class Spilling:
         self.stopped: threading.Event | None = None
         self.thread: Helper | None = None
         self.began_s = 0.0
+        self.judged = Version(0)  # slot 0: the newest version that was found whole or not
         self.told = ""
 
     # -- an attempt -------------------------------------------------------------------------------
@@ -94,7 +95,8 @@ class Spilling:
     def busy(self) -> bool:
         """Slot 0: parts of a version are being written still, so none is begun."""
         view, named = self.view, self.view.words.spill
-        return any(view.words.process(proc).spilled < named for proc in view.slot_holders())
+        return view.words.spilled < named and any(
+            view.words.process(proc).spilled < named for proc in view.slot_holders())
 
     def name(self, version: Version) -> None:
         """Name a version that this slot is about to stage, if it is to be written."""
@@ -125,8 +127,9 @@ class Spilling:
                     self._written(named)
             elif words.me.spilled < named:
                 self._write_part(named, stopped)
-            elif self._slot == 0 and not self.busy:
+            elif self._slot == 0 and self.judged != named and not self.busy:
                 self._write_manifest(named)
+                self.judged = named
 
     def _write_part(self, version: Version, stopped: threading.Event) -> None:
         assert self.vault and self.writer
@@ -161,6 +164,7 @@ class Spilling:
                 "program": list(self.program()), "cwd": os.getcwd(), "ftrma": VERSION,
                 "hash_seed": os.environ.get("PYTHONHASHSEED", ""), "attempt": words.attempt})
             if not missing:
+                words.spilled = version
                 self.policy.cost_s = time.monotonic() - self.began_s if self.began_s else 0.0
                 spillfiles.keep_newest(self.directory, self.keep, point)
                 self.told = ""
@@ -170,7 +174,6 @@ class Spilling:
         except (OSError, FtrmaError) as error:
             why = outfile.why(error) if isinstance(error, OSError) else str(error)
             self._tell(f"warning: checkpoint {version} in {self.directory} is not whole: {why}")
-        words.spilled = version
         self.view.ring()
 
     def _tell(self, text: str) -> None:

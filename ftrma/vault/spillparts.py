@@ -84,9 +84,16 @@ class PartWriter:
             seal: of the vault's record.
 
         Raises:
-            OSError: it cannot be written. CorruptVault: the copy is damaged. FtrmaError: there is
-                no key, or a directory that is not this user's.
+            OSError: it cannot be written; nothing of it is left then. CorruptVault: the copy is
+                damaged. FtrmaError: there is no key, or a directory that is not this user's.
         """
+        try:
+            return self._write(point, vault, seal)
+        except BaseException:  # what a full disk has taken of it would fill it further
+            _remove_part(self.directory / point.name, self.slot)
+            raise
+
+    def _write(self, point: Point, vault: Vault, seal: Seal) -> int:
         record = vault.record_of(seal)
         extents = record.pop("extents")
         del record["end"]
@@ -197,7 +204,8 @@ def _dtype_text(dtype: np.dtype[Any]) -> Any:
 def _remove_part(place: Path, slot: int) -> None:
     """Remove what a process before has left of a part, which it did not end."""
     for path in place.glob(f"slot-{slot}[-.]*"):
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 # ---- a checkpoint of all slots --------------------------------------------------------------
