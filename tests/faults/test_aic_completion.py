@@ -113,7 +113,7 @@ def test_a_death(mode: str, place: str, slot: int) -> None:
 
 
 @pytest.mark.parametrize(("victim", "mode"), tiers(
-    itertools.product(("c0@sum:2", "c0@fold:3", "c0@commit:4", "s0@time:1.5"), MODES),
+    itertools.product(("c0@sum:2", "c0@fold:3", "c0@commit:4", "s0@time:0.4"), MODES),
     full=["c0@fold:3-virtual:0.1"]))
 def test_another_process_dies(victim: str, mode: str) -> None:
     """Law: nobody goes back for a spare or a checksum rank."""
