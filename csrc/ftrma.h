@@ -486,8 +486,9 @@ struct ftrma_ctl {
     struct ftrma_plan asked;
     uint64_t asker;             /* proc + 1; 0: nobody has asked */
     uint64_t wanted;            /* 1: a checkpoint of all is needed at the next chance */
-    uint64_t spill;             /* newest version that is to be written to files; stored by slot 0
-                                   before it has staged the version */
+    uint64_t spill;             /* newest version that is to be written to files, or is; stored by
+                                   slot 0 before it has staged the version, and taken back if it
+                                   cannot be written */
     uint64_t spilled;           /* newest version of which all files are written, manifest and
                                    all; stored by slot 0 */
     uint64_t halt;              /* 1: the job is to end behind its next checkpoint, in files if

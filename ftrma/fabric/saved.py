@@ -23,6 +23,8 @@ class Saved:
         behind: version behind whose safepoint all slots wait for the end; 0: they do not.
         alone: a framework has its slots take versions without a safepoint, so that they wait
             nowhere.
+        named: newest version that is to be in files, or is; an older one than `behind`: that one
+            could not be written.
         over: the program has come to its own end.
     """
 
@@ -31,6 +33,7 @@ class Saved:
     behind: int = 0
     alone: bool = False
     over: bool = False
+    named: int = 0
 
 
 def read(ctl: Control) -> Saved:
@@ -43,4 +46,4 @@ def read(ctl: Control) -> Saved:
         staged = {int(ctl.proc[holders[slot]].staged) for slot in range(ctl.nslots)}
         behind = committed if staged == {committed} else 0
     return Saved(committed, spilled, behind, bool(ctl.claim & CLAIM_REENTRY),
-                 ctl.alarm == job.ENDED)
+                 ctl.alarm == job.ENDED, job.load(ctl, "spill"))

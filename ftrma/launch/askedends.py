@@ -196,7 +196,8 @@ class AskedEnds:
         """The checkpoint that the job can end behind now; 0: none yet."""
         newest = saved.spilled if self.spill else saved.committed
         if saved.behind:
-            return saved.behind if newest >= saved.behind else 0
+            given_up = bool(self.spill) and saved.named < saved.behind  # it cannot be written
+            return saved.behind if newest >= saved.behind or given_up else 0
         return newest if saved.alone and newest > (self.since or 0) else 0
 
     def tell_asked(self) -> None:

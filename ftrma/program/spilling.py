@@ -60,7 +60,6 @@ class Spilling:
         self.stopped: threading.Event | None = None
         self.thread: Helper | None = None
         self.began_s = 0.0
-        self.judged = Version(0)  # slot 0: the newest version that was found whole or not
         self.told = ""
 
     # -- an attempt -------------------------------------------------------------------------------
@@ -93,14 +92,17 @@ class Spilling:
 
     @property
     def busy(self) -> bool:
-        """Slot 0: parts of a version are being written still, so none is begun."""
-        view, named = self.view, self.view.words.spill
-        return view.words.spilled < named and any(
-            view.words.process(proc).spilled < named for proc in view.slot_holders())
+        """Slot 0: a version is being written still, so none is begun."""
+        words = self.view.words
+        return words.spilled < words.spill <= words.committed
 
     def name(self, version: Version) -> None:
-        """Name a version that this slot is about to stage, if it is to be written."""
+        """Name a version that this slot is about to stage, if it is to be written.
+
+        The program waits if it asks for versions faster than they are written.
+        """
         if self._slot == 0 and (self.view.words.halt or self.policy.takes()):
+            self._wait_while(lambda: self.busy)
             self.policy.named()
             self.began_s = time.monotonic()
             self.view.words.spill = version
@@ -108,8 +110,12 @@ class Spilling:
     def await_read(self) -> None:
         """Wait until the copy of the version before, which is to be overwritten, was read."""
         words = self.view.words
+        self._wait_while(lambda: words.me.spilled < words.spill == words.me.staged)
+
+    def _wait_while(self, condition: Callable[[], bool]) -> None:
+        """Wait for the disk, but not for ever; unwinds when all go back."""
         deadline = time.monotonic() + timeouts.SPILL_READ.s
-        while words.me.spilled < words.spill == words.me.staged and time.monotonic() < deadline:
+        while condition() and time.monotonic() < deadline:
             self.view.unwind_if_alarmed()
             time.sleep(LOOK_S / 10)
 
@@ -127,9 +133,8 @@ class Spilling:
                     self._written(named)
             elif words.me.spilled < named:
                 self._write_part(named, stopped)
-            elif self._slot == 0 and self.judged != named and not self.busy:
+            elif self._slot == 0 and self._all_written(named):
                 self._write_manifest(named)
-                self.judged = named
 
     def _write_part(self, version: Version, stopped: threading.Event) -> None:
         assert self.vault and self.writer
@@ -157,6 +162,11 @@ class Spilling:
         self.view.words.me.spilled = version
         self.view.ring()
 
+    def _all_written(self, version: Version) -> bool:
+        """Say whether all slots have done what they can for a version."""
+        view = self.view
+        return all(view.words.process(proc).spilled >= version for proc in view.slot_holders())
+
     def _write_manifest(self, version: Version) -> None:
         words, point = self.view.words, Point(self.entry, version)
         try:
@@ -168,12 +178,14 @@ class Spilling:
                 self.policy.cost_s = time.monotonic() - self.began_s if self.began_s else 0.0
                 spillfiles.keep_newest(self.directory, self.keep, point)
                 self.told = ""
-            elif not self.told:
+                return
+            if not self.told:
                 self._tell(f"warning: checkpoint {version} in {self.directory} is not whole: "
                            f"{missing}")
         except (OSError, FtrmaError) as error:
             why = outfile.why(error) if isinstance(error, OSError) else str(error)
             self._tell(f"warning: checkpoint {version} in {self.directory} is not whole: {why}")
+        words.spill = words.spilled  # it is not to be written any more
         self.view.ring()
 
     def _tell(self, text: str) -> None:

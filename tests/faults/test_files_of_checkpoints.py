@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from byhand import Job, ftrma, results, same
+from byhand import SLOTS, Job, ftrma, results, same
 from nodes import launcher_options, remove_fake_ssh, why_not
 from tiers import tiers
 from tree import ROOT
@@ -241,6 +241,21 @@ def test_a_faulty_disk_costs_no_bits(
         assert "is not written to" in output or "is not whole" in output, output
     if spillfiles.points(tmp_path / "files"):
         assert ftrma("spill", "verify", str(tmp_path / "files")).returncode == 0
+
+
+def test_a_full_disk_hinders_no_end(job: Any, tmp_path: Path, faulty_disk: Path) -> None:
+    """Law: a job that is asked to end does so though its files cannot be written, and says it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"LD_PRELOAD": str(faulty_disk), "DISK_FAULT": "ENOSPC",
+                            "DISK_RATE": "1"}.items():
+            patch.setenv(name, value)
+        full = job(*FILES, nap="0.2")
+    full.until((tmp_path / "step-5").exists)
+    assert ftrma("halt", full.directory.name).returncode == 0
+    output, _ = full.process.communicate(timeout=20)
+    assert full.process.returncode == 70, output
+    assert "were not written" in output and "nothing is left to go on from" in output, output
+    assert output.count("No space left on device") <= SLOTS, output  # told once by each
 
 
 def test_a_directory_is_one_jobs(job: Any, tmp_path: Path, expected: Any) -> None:

@@ -131,7 +131,7 @@ def test_files_count_where_there_are_files(make: Any, clock: Clock, ckpt: Path) 
     and a version that is in memory alone is not one to go on from."""
     ends, launch = make("ckpt", time_limit="100", margin=10.0), Launch(committed=4, spilled=2)
     clock.now += 95
-    launch.state = Saved(committed=5, spilled=2, behind=5)
+    launch.state = Saved(committed=5, spilled=2, behind=5, named=5)
     assert ends.step(launch) is None
     launch.state = Saved(committed=5, spilled=5, behind=5)
     (ckpt / "0001-000005").mkdir()
@@ -150,7 +150,7 @@ def test_files_that_are_not_there(make: Any, clock: Clock, ckpt: Path) -> None:
     assert end and "checkpoint 2 is in ckpt" in end.words and end.status == 85
     full, launch = make("ckpt", time_limit="100", margin=10.0), Launch(committed=4)
     clock.now += 95
-    launch.state = Saved(committed=5, spilled=5, behind=5)
+    launch.state = Saved(committed=5, spilled=2, behind=5, named=2)
     end = full.step(launch)
     assert end and "and the files of checkpoint 5 were not written; status 85" in end.words
     assert "what was saved last: checkpoint 2 is in ckpt" in end.words
