@@ -41,7 +41,7 @@ static char its_state[64]; /* path of the file */
 /* Written by the program's thread. */
 static int wake_signal, may_wake, attending;
 static ftrma_wake_function trip;
-static uint64_t absent_ns;
+static uint64_t absent_ns = 5000000000u; /* of checksum ranks and spares, which run no program */
 
 void ftrma_wake_know(void)
 {

@@ -78,3 +78,10 @@ def test_there_is_no_other_table() -> None:
     found = {(str(path.relative_to(ROOT)), name) for path in (ROOT / "ftrma").rglob("*.py")
              for name in re.findall(r"(?m)^([A-Z_]+_S)(?:, [A-Z_]+)* = ", path.read_text())}
     assert {pair for pair in found if not INTERVALS.search(f"{pair[1]}_")} == set()
+
+
+def test_a_process_without_the_program_has_patience_too() -> None:
+    """Law: C gives checksum ranks and spares, which never call `job.wake_by`, the default time."""
+    text = (ROOT / "csrc/job/wake.c").read_text()
+    (given,) = re.findall(r"^static uint64_t absent_ns = (\d+)u;", text, re.MULTILINE)
+    assert int(given) == timeouts.ABSENT.default_s * 1e9
