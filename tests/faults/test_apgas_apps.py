@@ -99,6 +99,7 @@ def test_intervals_by_the_mtbf() -> None:
     assert found_of(run("kmeans", more="--checkpoint daly --mtbf 60"))["equal"]
 
 
+@pytest.mark.full
 def test_words() -> None:
     """Law: a mistake in the command's words costs one line, and no job."""
     for words, told in (("--steps 0", "--steps 0"), ("--checkpoint weekly", "young or daly"),

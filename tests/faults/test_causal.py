@@ -206,6 +206,7 @@ def test_a_second_failure_after_a_checkpoint(second: int) -> None:
     assert_causal(result, [1, second], SLOTS + 2)
 
 
+@pytest.mark.full
 def test_a_checkpoint_follows_a_recovery() -> None:
     """Although none is due by the interval."""
     result = run("fenced", "top", "--interval", "never", "--kill", "1@put:9")
@@ -270,6 +271,7 @@ for step in range(20):
 """
 
 
+@pytest.mark.full
 def test_the_result_log_dies_with_its_checksum_rank() -> None:
     """The slots of its group cannot be replayed until the next checkpoint."""
     result = run_job(END_OF_A_CHECKSUM_RANK, SLOTS, "--spares", "2", "--kill", "1@put:9")

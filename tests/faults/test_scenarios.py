@@ -122,6 +122,7 @@ with open(f"{directory}/files-{os.getpid()}.txt", "a") as f:
     assert len({file for files in seen for file in files}) == SLOTS, seen
 
 
+@pytest.mark.full
 def test_relaunch_is_bounded() -> None:
     result = run("stencil", "--spares", "0", "--max-relaunch", "0", "--kill", "1@put:40")
     assert result.status == 70
@@ -282,6 +283,7 @@ def assert_cells(result: Result) -> None:
         assert set(cells[6:]) == {slot + 1}
 
 
+@pytest.mark.full
 def test_corrupt_block_beside_a_lost_slot_is_told() -> None:
     """A corrupt block is an error, not an answer, if parity is needed for a lost slot."""
     result = run_corrupt(6, *ROLLBACK, "--kill", "2@call:13")

@@ -150,6 +150,7 @@ comm.Allgather(x, np.zeros(3 * comm.size)) if not comm.rank else comm.Allreduce(
     ), str(result)
 
 
+@pytest.mark.full
 def test_different_members_on_two_nodes_are_told() -> None:
     """Law: they end in words, and nobody waits for ever."""
     text = """
