@@ -28,8 +28,10 @@ static inline int atomic_begin(struct window *w, int target)
         int rc = ftrma_unwinding() ? ftrma_code_unwind : await_target(w, target);
         if (rc)
             return rc;
+        /* The owner may be on another node: then its name is that of its agent. */
+        int known = nobody > 0 && nobody <= w->n;
         ftrma_wait_step(&step, &w->header->bell, seen,
-                        ftrma_awaits(FTRMA_WHAT_ACCUMULATE, nobody ? w->members[nobody - 1].slot : -1));
+                        ftrma_awaits(FTRMA_WHAT_ACCUMULATE, known ? w->members[nobody - 1].slot : -1));
     }
 }
 

@@ -52,7 +52,7 @@ def run(nodes: int, mode: str, number: int, *options: str) -> Result:
 
 
 def assert_same(result: Result, expected: list[dict[str, Any]]) -> None:
-    assert result.status == 0, result
+    assert result.status == 0, str(result)
     for slot, (found, right) in enumerate(zip(result.of_slots("slot", SLOTS), expected,
                                               strict=True)):
         for name, array in right.items():
