@@ -86,7 +86,7 @@ def test_a_lost_job_goes_on(job: Any, tmp_path: Path, expected: Any, step: int) 
     assert not (tmp_path / "step-1").exists()  # it did not begin at the start
 
 
-@pytest.mark.parametrize("seed", tiers(range(50), full=["0", "1"]))
+@pytest.mark.parametrize("seed", tiers(range(50), full=["0"]))
 def test_losses_at_random_moments(job: Any, tmp_path: Path, expected: Any, seed: int) -> None:
     """Law of this file, with the same command each time, as batch scripts give it; the job may be
     lost several times, also while it comes up."""

@@ -159,7 +159,7 @@ def test_nobody_is_blamed_for_a_deadlock(how: str) -> None:
     assert re.search(place, result.stderr), result
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_slot_that_goes_on_is_told_and_left_alone() -> None:
     """Law: with ``tell`` nothing is done, and the end of the stall is told, too."""
     result = run("for a while", "--stall", str(LIMIT_S))

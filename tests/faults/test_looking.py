@@ -109,6 +109,7 @@ def test_a_job_with_a_death_is_seen(tmp_path: Path) -> None:
     assert "Own time of a step" in text
 
 
+@pytest.mark.nightly
 def test_a_watch_ends_with_its_job(tmp_path: Path) -> None:
     """Law: `--watch` shows a rate between two looks, and ends by itself when the job has ended."""
     (tmp_path / "program.py").write_text(PROGRAM)

@@ -156,6 +156,7 @@ np.save(f"{sys.argv[1]}/cells-{comm.rank}.npy", cells)
         assert expected.sum() == 30
 
 
+@pytest.mark.full
 def test_unwinding_reaches_the_top() -> None:
     """No ``except Exception`` swallows it, cleanup code runs, on_failure is told, once."""
     text = """
