@@ -61,7 +61,7 @@ def test_kmeans(kills: str) -> None:
         assert re.search(rf"slot {slot}\b.* died", job.stderr), job
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 @pytest.mark.parametrize("program", ("logreg", "pagerank", "lulesh"))
 @pytest.mark.parametrize("kills", ("2@apgas.step:11+1@apgas.restore", "0@apgas.checkpoint:4"))
 def test_others(program: str, kills: str) -> None:

@@ -380,7 +380,7 @@ def test_full_programs_over_nodes(name: str) -> None:
     assert kinds(result) == ["reentry"], result
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_relaunch_begins_with_the_checkpoint() -> None:
     """Law: where nothing is kept what is checkpointed is, by each recovery."""
     for recovery in RECOVERIES:

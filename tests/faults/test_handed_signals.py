@@ -137,9 +137,9 @@ def test_who_dies_of_one_ends_the_job(tmp_path: Path, several: bool) -> None:
     assert "ftrma: slot 1 died of SIGUSR1, which had been sent to 'ftrma run'" in result.stderr
 
 
-@pytest.mark.full
 @pytest.mark.skipif(tuple(map(int, os.uname().release.split(".")[:2])) < (6, 15),
                     reason="before Linux 6.15 nobody but its parent learns of what a process died")
+@pytest.mark.nightly
 def test_a_kill_behind_a_signal_is_a_failure(tmp_path: Path) -> None:
     result = warn(tmp_path, "killed")
     assert result.status == 0 and result.stats["recoveries"], result

@@ -198,11 +198,11 @@ np.savez(f"{sys.argv[1]}/cells-{me}.npz", cells=mine)
 """
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("kills", [("1@put:5",), *(
     pytest.param(kills, marks=pytest.mark.nightly)
     for kills in (("1@fence:6",), ("0@put:6",), ("3@put:8", "3@live:1")))],
     ids=" ".join)
+@pytest.mark.nightly
 def test_puts_that_wait_for_room(kills: tuple[str, ...]) -> None:
     """Puts of more bytes than may be under way to one slot (4 MiB), which dies meanwhile."""
     whole = run_on_nodes(LARGE, SLOTS, "--interval", "never", in_turn=2)
@@ -395,7 +395,7 @@ np.savez(f"{sys.argv[1]}/steps-{MPI.COMM_WORLD.rank}.npz", steps=state.step)
 """
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_who_is_alone_is_replaced_while_others_compute() -> None:
     """A repair begins when the others come to a call of MPI; that the node is there is known."""
     result = run_on_nodes(SLOW.replace("0.5", "2.5").replace("24", "3"), 2, "--interval", "0",
@@ -412,6 +412,7 @@ def test_who_is_alone_may_end_the_job() -> None:
 
 
 @pytest.mark.parametrize("slots", tiers([1, 4], full=["4"]))
+@pytest.mark.nightly
 def test_nobody_waits_for_a_dead_spare(slots: int) -> None:
     """With one slot it is alone on its node. The supervisor gives a repair 10 s."""
     result = run_on_nodes(SLOW, slots, "--kill", "s0@time:0.3", in_turn=3, timeout=40)

@@ -56,7 +56,7 @@ def marked_ranks(killed: Job) -> bool:
                for p in marked(killed.mark))
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_it_may_be_killed_again(job: Any, tmp_path: Path, expected: Any) -> None:
     """Law: a job that was resumed and killed is resumed like any other."""
     killed = job()
@@ -139,7 +139,7 @@ def test_what_cannot_be_resumed_is_told(job: Any, tmp_path: Path) -> None:
     assert ftrma("run", "--resume", name).returncode == 0
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_late_guardian_harms_nobody(job: Any, tmp_path: Path, expected: Any) -> None:
     """Law: as long as it has not done its work, the job counts as living."""
     killed = job()

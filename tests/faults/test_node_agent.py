@@ -228,7 +228,7 @@ def test_children_keep_no_agent(tmp_path: Path) -> None:
         job.awaits_end(SPOKE)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_agents_that_end_at_once_are_told() -> None:
     """Law: when one agent after another ends as soon as it is started, the keeper says so and why,
     once, and tries no longer; nobody else says it while the keeper lives."""

@@ -157,8 +157,8 @@ def refused() -> Iterator[Path]:
     refusing().unlink(missing_ok=True)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("daemon", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
 def test_a_lost_node_that_refuses_ssh(daemon: bool, reference: Result, refused: Path) -> None:
     """Law: a node that answers, but on which nothing can be started, costs one launch, which names
     it; the next one goes without it."""

@@ -245,7 +245,7 @@ if comm.rank == 0:
 """
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_sets_have_one_order_on_all_nodes() -> None:
     """Law: what a replay executes again does not depend on the seed of Python's hashes, on any
     node. The launcher comes up in whatever time it takes."""

@@ -86,6 +86,7 @@ def test_a_slot_that_polls_is_replayed(way: str, rule: str) -> None:
 
 
 @pytest.mark.parametrize("way", tiers(PLACES, full=["read", "compare"]))
+@pytest.mark.nightly
 def test_polling_is_exact_by_its_trace(tmp_path: Path, way: str) -> None:
     path = tmp_path / "trace.json"
     result = run(way, "--kill", f"1@{PLACES[way][2]}", "--trace", str(path), takes_s=0.02)

@@ -134,7 +134,7 @@ def test_without_ftrma(tmp_path: Path) -> None:
     assert result.results["steps"]["pagerank"][0] == 10, result.results["steps"]
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_what_does_not_serve_is_told(tmp_path: Path) -> None:
     """Law: a damaged file, one that others can write to, one that is missing, a lost key, other
     arguments, more slots: it begins anew, and says why."""

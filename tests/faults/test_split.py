@@ -56,6 +56,7 @@ def split(job: Job) -> Iterator[None]:
 
 @pytest.mark.parametrize("healed", [
     pytest.param(True, marks=pytest.mark.full), pytest.param(False, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
 def test_nodes_that_do_not_reach_each_other(tmp_path: Path, healed: bool) -> None:
     if why := why_not() or why_no_split():
         pytest.skip(f"a network cannot be split here: {why}")

@@ -492,6 +492,7 @@ def test_over_several_nodes(
     check(shell(f"seq 6 | {job}" if kind == "pipe" else f"{job} < {words(lines)}", 60), happened)
 
 
+@pytest.mark.nightly
 def test_on_another_host_it_ends_and_is_not_lost(tmp_path: Path) -> None:
     """Much of it comes whole and in order, and who stops reading holds nobody up."""
     program = tmp_path / "much.py"

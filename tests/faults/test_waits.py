@@ -127,7 +127,7 @@ def test_nothing_wakes_it(way: str, run: functools.partial[Result]) -> None:
     assert "slot 0 does not come to the repair: it waits for something" in result.stderr, result
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_another_thread_is_not_woken() -> None:
     """Law: the main thread goes back, and what waits in another thread ends by fresh processes."""
     result = run_job(LISTENS, 2, *KILL, args=["pool"])
