@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +53,24 @@ def write(path: Path, data: bytes) -> None:
     """Make a file of mode 0600, which must not be there yet."""
     with make(path) as file:
         file.write(data)
+
+
+def replace(path: Path, data: bytes, *, lasting: bool = False) -> None:
+    """Make a file of mode 0600, in place of one of that name: whole, or as it was.
+
+    Args:
+        lasting: the file's content is on the disk before it has its name.
+    """
+    draft = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
+    try:
+        with make(draft) as file:
+            file.write(data)
+            if lasting:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def make(path: Path) -> BinaryIO:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -62,7 +61,7 @@ class EndsInMind:
 
 def ask(directory: Path, request: HaltRequest) -> None:
     """Leave a request for a job."""
-    _replace(directory / REQUEST, asdict(request))
+    private.replace(directory / REQUEST, json.dumps(asdict(request)).encode())
 
 
 def requested(directory: Path, seen: tuple[int, int]) -> tuple[HaltRequest | None, tuple[int, int]]:
@@ -108,7 +107,7 @@ def forget(directory: Path) -> None:
 def tell_state(directory: Path, state: EndsInMind) -> None:
     """Write down the ends that the supervisor has in mind; nothing, if there is no memory."""
     with contextlib.suppress(OSError):
-        _replace(directory / STATE, asdict(state))
+        private.replace(directory / STATE, json.dumps(asdict(state)).encode())
 
 
 def state_of(directory: Path) -> EndsInMind | None:
@@ -136,12 +135,3 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ValueError("no object of JSON")
     return found
-
-
-def _replace(path: Path, content: dict[str, Any]) -> None:
-    draft = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
-    try:
-        private.write(draft, json.dumps(content).encode())
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)

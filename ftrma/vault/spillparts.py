@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -110,16 +109,17 @@ class PartWriter:
         text = records.encode(
             {"record": record, "files": [[file.name, list(file.places.items())] for file in files]},
             Seal(spillfiles.key(), f"slot {self.slot}", f"{point.name} in files"))
-        _write_file(place / f"slot-{self.slot}.record", text)
+        private.replace(place / f"slot-{self.slot}.record", text, lasting=True)
         name = f"slot-{self.slot}.json"
-        _write_file(place / name, tagged(f"{point.name}/{name}", {
+        private.replace(place / name, tagged(f"{point.name}/{name}", {
             "format": FORMAT, "slot": self.slot, "entry": point.entry, "version": point.version,
             "arrays": [{"name": array.name, "dtype": _dtype_text(array.dtype),
                         "shape": array.shape, "file": f"{file.name}.data",
                         "offset": file.places[array.key]}
                        for array in arrays for file in files if array.key in file.places],
             "files": {file.name: _sizes(place / file.name) for file in files},
-            "record": {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}}))
+            "record": {"bytes": len(text), "sha256": hashlib.sha256(text).hexdigest()}}),
+            lasting=True)
         self.files, self.written = files, (point, vault)
         return fresh.size_bytes
 
@@ -165,7 +165,8 @@ class PartWriter:
                     _write_all(data.fileno(), view[at:at + PIECE_BYTES])
             self.pace(0)  # raises if the copy has been overwritten meanwhile
             os.fsync(data.fileno())
-        _write_file(path.with_suffix(".crc"), np.concatenate(sums).astype("<u4").tobytes())
+        private.replace(path.with_suffix(".crc"), np.concatenate(sums).astype("<u4").tobytes(),
+                        lasting=True)
 
 
 def blocks_of(size_bytes: int) -> int:
@@ -177,19 +178,6 @@ def _write_all(fd: int, data: memoryview) -> None:
     """Write all bytes to a file; a disk may take them in parts."""
     while data:
         data = data[os.write(fd, data):]
-
-
-def _write_file(path: Path, data: bytes) -> None:
-    """Make a file that is whole or not there, also if power fails now."""
-    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    try:
-        with private.make(draft) as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _sizes(path: Path) -> dict[str, Any]:
@@ -229,7 +217,7 @@ def complete(directory: Path, point: Point, slots: int, facts: Mapping[str, Any]
             return f"slot {slot} has written no files of it"
     content = {"format": FORMAT, "entry": point.entry, "version": point.version, "slots": slots,
                "written": time.time(), "parts": parts, **facts}
-    _write_file(place / MANIFEST, tagged(f"{point.name}/{MANIFEST}", content))
+    private.replace(place / MANIFEST, tagged(f"{point.name}/{MANIFEST}", content), lasting=True)
     for path in (place, directory):
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
