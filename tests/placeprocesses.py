@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ftrma.framework import Members
+from ftrma.host import signals
 from ftrma.native import loading, mail
 from ftrma.program.deathmail import MemberFacts
 
@@ -81,6 +82,8 @@ def run_places(
 def _be_place(directory: Path, me: int, places: int, count: int,
               function: Callable[[Members], Any], write: int, attempt: int, mtbf_s: float) -> None:
     try:
+        for number in signals.ENDING:
+            signal.signal(number, signal.SIG_DFL)  # a command that was tested here may handle them
         own = mail.Mail(directory / "mail", me)
         own.join()
         members = Members(own, MemberFacts(me, range(count), (), places, attempt, directory,

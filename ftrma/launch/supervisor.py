@@ -97,9 +97,9 @@ class Signals:
             yield
         finally:
             for number, handler in old.items():
-                mine = wanted[number] == self.forwarder.note
                 # A warning signal that comes too late must not end this process.
-                signal.signal(number, signal.SIG_IGN if mine else handler)
+                warns = number in (signal.SIGUSR1, signal.SIGUSR2, self.named)
+                signal.signal(number, signal.SIG_IGN if warns else handler)
 
     @contextlib.contextmanager
     def heeded(self) -> Iterator[None]:

@@ -54,6 +54,22 @@ def test_signals_interrupt_the_watching_only() -> None:
         signal.signal(signal.SIGTERM, old)
 
 
+@pytest.mark.parametrize("named", [None, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
+def test_a_warning_that_comes_late_ends_nothing(named: signal.Signals | None) -> None:
+    """Law: once a job has ended, SIGUSR1, SIGUSR2 and the signal that was named are ignored, so
+    that the status stays the job's; other signals are as they were."""
+    numbers = {signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM}
+    old = {number: signal.getsignal(number) for number in numbers}
+    try:
+        with Signals(named).handled():
+            pass
+        ignored = {n for n in numbers if signal.getsignal(n) is signal.SIG_IGN}
+        assert ignored == {signal.SIGUSR1, signal.SIGUSR2} | ({named} if named else set())
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
 class MadeUp:
     """A launch whose processes never come; the first one is over several nodes and has failed."""
 
