@@ -29,8 +29,8 @@ PROGRAMS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any], str]] = {
     "bfs": (lambda g: g, lambda g: phoenix.Distance(0, weighted=False), "value"),
     "cc": (data.symmetric, lambda g: phoenix.Component(), "value"),
     "pagerank": (lambda g: g, lambda g: phoenix.Residual(g.n, 1e-6), "rank"),
-    "kcore": (phoenix.Simple, lambda g: phoenix.Core(16), "value"),
-    "colour": (phoenix.Simple, lambda g: phoenix.Colour(), "colour")}
+    "kcore": (data.simple, lambda g: phoenix.Core(16), "value"),
+    "colour": (data.simple, lambda g: phoenix.Colour(), "colour")}
 
 
 def main() -> None:

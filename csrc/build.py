@@ -26,7 +26,8 @@ from mpicc import find as find_mpicc  # noqa: E402
 # Each folder uses those below it alone, and no two files use each other
 # (tests/unit/house/test_c_layers.py).
 SOURCES = {
-    "graph": ["sums.c", "factors.c", "sort.c", "text.c", "rmat.c"],
+    "graph": ["sums.c", "factors.c", "sort.c", "text.c", "rmat.c", "owners.c",
+              "triangles.c"],
     "interpose": [
         *("mover.c", "access.c", "accumulate.c", "atomic.c", "sync.c", "lock.c", "winfile.c"),
         *("create.c", "winquery.c", "settle.c", "exchange.c", "collective.c", "reduction.c"),

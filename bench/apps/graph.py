@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import analytics
 import numpy as np
 import phoenix
 import pregel
@@ -29,9 +30,9 @@ from ftrma.host import outfile
 # Programs: what is made of the graph; the field that is the result by `pregel`, by `phoenix`.
 PROGRAMS = {"pagerank": (None, "rank", "rank"), "bfs": (None, "value", "value"),
             "sssp": (None, "value", "value"), "cc": (data.symmetric, "value", "value"),
-            "sv": (data.symmetric, "value", ""), "triangles": (data.symmetric, "count", ""),
+            "sv": (data.symmetric, "value", ""), "triangles": (data.simple, "count", ""),
             "matching": (data.symmetric, "partner", ""),
-            "kcore": (phoenix.Simple, "kept", "value"), "colour": (phoenix.Simple, "", "colour")}
+            "kcore": (data.simple, "kept", "value"), "colour": (data.simple, "", "colour")}
 
 # Graphs that are made from a number: the scale, vertices, the side of a square, vertices.
 MADE: dict[str, Callable[[int], data.Graph]] = {
@@ -51,6 +52,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("program", choices=PROGRAMS)
     parser.add_argument("graph")
     parser.add_argument("--recovery", choices=(*PREGEL_RECOVERIES, *PHOENIX_RECOVERIES))
+    parser.add_argument("--partition", default="hash")
     parser.add_argument("--checkpoint")
     parser.add_argument("--cache")
     parser.add_argument("--spill")
@@ -113,27 +115,28 @@ def program_of(options: argparse.Namespace,
         raise ValueError(f"--left {left}: vertices below it are on one side, the others on the "
                          f"other; give 1 to {found.n - 1}")
     if options.recovery in PHOENIX_RECOVERIES:
-        corrected: dict[str, PhoenixProgram] = {
-            "pagerank": phoenix.Residual(found.n, options.tolerance),
-            "bfs": phoenix.Distance(options.source, weighted=False),
-            "sssp": phoenix.Distance(options.source, weighted=True),
-            "cc": phoenix.Component(), "kcore": phoenix.Core(options.k),
-            "colour": phoenix.Colour()}
-        return corrected[options.program]
-    made: dict[str, graph.VertexProgram] = {
-        "pagerank": pregel.PageRank(options.steps),
-        "bfs": pregel.Distance(options.source, weighted=False),
-        "sssp": pregel.Distance(options.source, weighted=True),
-        "cc": pregel.Component(), "sv": pregel.PointerJumping(),
-        "triangles": pregel.Triangles(), "matching": pregel.Matching(options.left or 0),
-        "kcore": pregel.Core(options.k)}
-    return made[options.program]
+        corrected: dict[str, Callable[[], PhoenixProgram]] = {
+            "pagerank": lambda: phoenix.Residual(found.n, options.tolerance),
+            "bfs": lambda: phoenix.Distance(options.source, weighted=False),
+            "sssp": lambda: phoenix.Distance(options.source, weighted=True),
+            "cc": phoenix.Component, "kcore": lambda: phoenix.Core(options.k),
+            "colour": phoenix.Colour}
+        return corrected[options.program]()
+    made: dict[str, Callable[[], graph.VertexProgram]] = {
+        "pagerank": lambda: pregel.PageRank(options.steps),
+        "bfs": lambda: pregel.Distance(options.source, weighted=False),
+        "sssp": lambda: pregel.Distance(options.source, weighted=True),
+        "cc": pregel.Component, "sv": pregel.PointerJumping,
+        "triangles": lambda: analytics.TriangleCount(found.degrees()),
+        "matching": lambda: pregel.Matching(options.left or 0),
+        "kcore": lambda: pregel.Core(options.k)}
+    return made[options.program]()
 
 
 def summary(program: str, values: Any) -> dict[str, int]:
     """Numbers that sum up the result of a program."""
     if program == "triangles":
-        return {"triangles": int(values.sum())}
+        return {"triangles": int(values.sum()) // 3}
     if program == "matching":
         return {"pairs": int((values >= 0).sum()) // 2}
     if program == "kcore":
@@ -143,6 +146,14 @@ def summary(program: str, values: Any) -> dict[str, int]:
     if program == "colour":
         return {"colours": int(values.max()) + 1}
     return {}
+
+
+def balance(sizes: list[int | None]) -> dict[str, Any]:
+    """The edges that the slots have: all, and those of the fullest slot by those of an equal share;
+    None if a slot does not know, whose process was replaced when the run had ended."""
+    known = [size for size in sizes if size is not None]
+    edges = sum(known) if len(known) == len(sizes) else None
+    return {"edges": edges, "imbalance": max(known) * len(known) / edges if edges else None}
 
 
 def save(path: str, values: Any) -> int:
@@ -165,7 +176,7 @@ def main(arguments: list[str]) -> int:
         corrects = options.recovery in PHOENIX_RECOVERIES
         del sys.argv[1:]  # what tells a run from others is in the program and the graph
         engine = graph.Engine(recovery=options.recovery, checkpoint=options.checkpoint,
-                              cache=options.cache, spill=options.spill,
+                              partition=options.partition, cache=options.cache, spill=options.spill,
                               progress=options.progress)
         found = graph_of(engine, options.graph)
         if options.program == "sssp":
@@ -176,6 +187,7 @@ def main(arguments: list[str]) -> int:
         result = engine.run(found, program_of(options, found))
         seconds = time.monotonic() - began
         values = result.gather(fields[corrects])
+        sizes = engine.comm.gather(result.edges, root=0)
         if slot == 0:
             if options.program == "pagerank" and corrects:
                 values = values / values.sum()
@@ -183,6 +195,7 @@ def main(arguments: list[str]) -> int:
             print(json.dumps({
                 "program": options.program, "graph": options.graph, "vertices": found.n,
                 "slots": engine.comm.size, "recovery": options.recovery, "seconds": seconds,
+                "partition": options.partition, **balance(sizes),
                 **summary(options.program, values), "out": None if status else options.out}),
                 flush=True)
     except MemoryError as error:

@@ -14,14 +14,11 @@ Source: R. Dathathri et al., "Phoenix", ASPLOS 2019, algorithms 1, 3 and 5.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from ftrma.frameworks.graph import kernels
-from ftrma.frameworks.graph.references import EdgeArrays
 from ftrma.graph import (
     Block,
     Field,
@@ -31,7 +28,6 @@ from ftrma.graph import (
     Round,
     SelfStabilizing,
 )
-from ftrma.graph.data import Part, Partition, symmetric
 
 DAMPING = 0.85
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no two ids have one priority
@@ -67,36 +63,6 @@ class Colour(SelfStabilizing):
         least = np.bincount(row[place == colours], minlength=len(v))
         v.activate(least != v.colour)
         v.colour = least
-
-
-def reverse(graph: Graph) -> Graph:
-    """The graph with each edge in the other direction."""
-
-    def chunks() -> Iterator[EdgeArrays]:
-        for source, target, weight in graph.chunks():
-            yield target, source, weight
-
-    return Graph(graph.n, chunks, graph.what, key=graph.derived("reversed"))
-
-
-class Simple(Graph):
-    """A graph without directions: one edge each way between neighbours, none to oneself."""
-
-    def __init__(self, graph: Graph) -> None:
-        super().__init__(graph.n, symmetric(graph).chunks, graph.what,
-                         key=graph.derived("simple"))
-
-    def part(self, partition: Partition, slot: int) -> Part:
-        part = super().part(partition, slot)
-        row, size = np.repeat(np.arange(len(part.ids)), part.degree), max(len(part.targets), 1)
-        other = part.targets[part.target] != part.ids[row]
-        row, target = np.divmod(np.unique(row[other] * size + part.target[other]), size)
-        there = np.zeros(len(part.targets), bool)
-        there[target] = True
-        before = np.concatenate([[0], np.cumsum(there)])
-        ptr, target, _ = kernels.csr(row.astype(np.uint32), before[target].astype(np.uint32), None,
-                                     len(part.ids))
-        return Part(part.ids, ptr, target, None, part.targets[there], before[part.bounds])
 
 
 def out_degree(graph: Graph) -> npt.NDArray[np.int64]:

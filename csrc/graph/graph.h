@@ -1,7 +1,7 @@
 /*
  * The costly loops of vertex programs and of matrix completion: sums and factors along edges,
- * counting sorts, edge lists as text, a generator. A library of its own, which uses nothing of the others; its only caller is
- * ftrma/frameworks/graph/kernels.py, which has a reference in NumPy for each function.
+ * counting sorts, edge lists as text, owners of vertices, a generator. A library of its own, which
+ * uses nothing of the others; its only caller is ftrma/frameworks/graph/kernels.py, which has a reference in NumPy for each function.
  *
  * Common to all: nothing is kept, printed or aborted, and memory is allocated by none. Buffers do
  * not overlap and are aligned as their type. Edges of row r are ptr[r] .. ptr[r + 1] - 1; a ptr of
@@ -84,6 +84,25 @@ int ftrma_graph_by_target(const int64_t *ptr, const uint32_t *target, const doub
                           size_t nrows, size_t size, int64_t *by_ptr, uint32_t *by_row,
                           double *by_weight);
 
+/*
+ * Leave one of equal targets of each row.
+ *   ptr, target  [in/out] edges of nrows rows; the targets of each row ascend
+ */
+void ftrma_graph_distinct(int64_t *ptr, uint32_t *target, size_t nrows);
+
+/*
+ * Triangles that some vertices are in, as far as lists of neighbours tell of them: for each vertex v
+ * and each neighbour u of v, the members of u's list that are neighbours of v.
+ *   ptr, target  [in]     neighbours of nrows vertices, by number, each once
+ *   list         [in]     where the list of each number begins, one entry more than numbers
+ *   member       [in]     of all lists, by number
+ *   mark         [in/out] of each number: 0
+ *   count        [in/out] of each of these vertices
+ */
+void ftrma_graph_triangles(const int64_t *ptr, const uint32_t *target, size_t nrows,
+                           const int64_t *list, const uint32_t *member, uint8_t *mark,
+                           int64_t *count);
+
 /* The result of reading a text. */
 struct ftrma_graph_read {
     size_t edges;
@@ -113,6 +132,15 @@ int ftrma_graph_parse(const char *text, size_t size, struct ftrma_graph_read *re
  */
 void ftrma_graph_rmat(uint64_t seed, int scale, const uint8_t *pairs, uint64_t first, size_t count,
                       int64_t *source, int64_t *target);
+
+/*
+ * The slot that owns each vertex, see owners.c.
+ *   ids    [in]   count of them, not negative
+ *   slots  [in]   N, 1 at least
+ *   owner  [out]  0 .. N - 1, of each
+ */
+void ftrma_graph_owners(const int64_t *ids, size_t count, uint32_t slots, int64_t *owner);
+
 /* Known entries of a matrix, by column. */
 struct ftrma_graph_entries {
     const int64_t *ptr;  /* where the entries of each column begin */

@@ -1,15 +1,8 @@
 /* A generator of power-law graphs by counters; see graph.h. */
 #include "graph.h"
+#include "mix.h"
 
 #define DRAWS 4 /* draws from one word */
-
-/* The finalizer of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014). */
-static inline uint64_t mix(uint64_t z)
-{
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-    return z ^ z >> 31;
-}
 
 void ftrma_graph_rmat(uint64_t seed, int scale, const uint8_t *pairs, uint64_t first, size_t count,
                       int64_t *source, int64_t *target)

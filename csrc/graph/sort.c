@@ -56,3 +56,16 @@ int ftrma_graph_by_target(const int64_t *ptr, const uint32_t *target, const doub
     move_back(by_ptr, size);
     return 0;
 }
+
+void ftrma_graph_distinct(int64_t *ptr, uint32_t *target, size_t nrows)
+{
+    int64_t to = ptr[0], begin = ptr[0];
+    for (size_t row = 0; row < nrows; row++) {
+        const int64_t end = ptr[row + 1], first = to;
+        for (int64_t e = begin; e < end; e++)
+            if (to == first || target[to - 1] != target[e])
+                target[to++] = target[e];
+        begin = end;
+        ptr[row + 1] = to;
+    }
+}

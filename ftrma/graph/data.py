@@ -13,11 +13,13 @@ from ..frameworks.graph.data import (
     partition_of,
     path,
     relabel,
+    reverse,
     rmat,
+    simple,
     symmetric,
 )
 
 __all__ = [
     "Graph", "Part", "Partition", "grid", "load", "lognormal", "of_edges", "partition_of", "path",
-    "relabel", "rmat", "symmetric",
+    "relabel", "reverse", "rmat", "simple", "symmetric",
 ]

@@ -14,6 +14,7 @@ from ftrma import graph
 from ftrma.graph import Context, Inbox, NotEnded, Vertices, data
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench" / "apps"))
+import analytics
 import pregel
 
 SCALE, SEED, STEPS = 9, 5, 16
@@ -111,6 +112,11 @@ def dense() -> data.Graph:
     return data.symmetric(data.rmat(7, degree=6, seed=SEED))
 
 
+def triangle_lists() -> analytics.TriangleCount:
+    """Lists of a few vertices in each step."""
+    return analytics.TriangleCount(data.rmat(8, degree=6, seed=SEED).degrees(), 200)
+
+
 # Programs: what they are run on, and the field that is their result.
 PROGRAMS = {
     "pagerank": (lambda: data.rmat(SCALE, seed=SEED), PageRank, "rank"),
@@ -120,6 +126,7 @@ PROGRAMS = {
     "triangles": (dense, pregel.Triangles, "count"),
     "matching": (bipartite, lambda: pregel.Matching(200), "partner"),
     "kcore": (simple, lambda: pregel.Core(2), "kept"),
+    "lists": (lambda: data.simple(data.rmat(8, degree=6, seed=SEED)), triangle_lists, "count"),
     "doubling": (lambda: data.path(500), lambda: pregel.Doubling(8), "least"),
 }
 

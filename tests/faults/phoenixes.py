@@ -32,11 +32,11 @@ PROGRAMS: dict[str, tuple[Callable[[], data.Graph], Callable[[data.Graph], Any],
     "bfs": (weighted, lambda g: phoenix.Distance(0, weighted=False), "value"),
     "sssp": (weighted, lambda g: phoenix.Distance(0, weighted=True), "value"),
     "cc": (sparse, lambda g: phoenix.Component(), "value"),
-    "colour": (lambda: phoenix.Simple(web()), lambda g: phoenix.Colour(), "colour"),
-    "pull": (lambda: phoenix.reverse(web()),
+    "colour": (lambda: data.simple(web()), lambda g: phoenix.Colour(), "colour"),
+    "pull": (lambda: data.reverse(web()),
              lambda g: phoenix.Pulled(phoenix.out_degree(web()), TOLERANCE), "rank"),
     "residual": (web, lambda g: phoenix.Residual(g.n, TOLERANCE), "rank"),
-    "kcore": (lambda: phoenix.Simple(sparse()), lambda g: phoenix.Core(K), "value"),
+    "kcore": (lambda: data.simple(sparse()), lambda g: phoenix.Core(K), "value"),
 }
 
 

@@ -30,6 +30,7 @@ SCRIPT = Path(__file__).parent / "graphs.py"
 SLOTS = 4
 PROGRAMS = ("pagerank", "distance", "component")
 FULL = ("sv", "triangles", "matching", "kcore", "doubling")  # masks, lists, changes of edges
+ANALYTICS = ("lists",)  # of bench/apps/analytics.py
 RECOVERIES = ("hwcp", "lwcp", "hwlog", "lwlog")
 SPARES = ("--spares", "3")
 STRONG = ("--checksums", "2", "--group-size", "4")
@@ -52,7 +53,7 @@ def kill(*rules: str) -> list[str]:
 
 @functools.cache
 def reference() -> Result:
-    result = run("lwlog", PROGRAMS + FULL)
+    result = run("lwlog", PROGRAMS + FULL + ANALYTICS)
     assert result.status == 0 and not kinds(result), result
     return result
 
@@ -107,8 +108,10 @@ def test_oracles() -> None:
     least = found["whole-component"]
     assert len(set(least.tolist())) == count > 100
     assert len(set(zip(least.tolist(), label.tolist(), strict=True))) == count
+    partition = module.data.Partition("hash", len(rank), SLOTS)
     for slot in range(SLOTS):
-        assert (found[f"slot-{slot}"]["pagerank"] == found["whole-pagerank"][slot::SLOTS]).all()
+        mine = found["whole-pagerank"][partition.ids(slot)]
+        assert (found[f"slot-{slot}"]["pagerank"] == mine).all()
 
 
 def undirected(graph: Any) -> scipy.sparse.csr_matrix:
@@ -147,6 +150,16 @@ def test_oracles_of_full_programs() -> None:
     assert (found["whole-doubling"] == expected).all()
 
 
+@pytest.mark.full
+def test_oracles_of_analytics() -> None:
+    """Law: lists of neighbours have the triangles of each vertex."""
+    module, found = graphs(), reference().results
+    edges = undirected(module.data.simple(module.data.rmat(8, degree=6, seed=module.SEED)))
+    triangles = (edges @ edges).multiply(edges).sum(axis=1).A1 / 2
+    assert (found["whole-lists"] == triangles).all() and triangles.max() > 100
+
+
+
 PLACES = ("graph.load", "graph.recover", "graph.compute:8", "graph.emit:9", "graph.exchange:7",
           "graph.sync:13", "checkpoint:2", "stage:2", "staged:2", "graph.end")
 SOON = ("graph.load", "graph.recover", "graph.compute:6", "graph.emit:7", "graph.exchange:8",
@@ -171,6 +184,17 @@ def test_a_death(place: str, slot: int, recovery: str, name: str) -> None:
     result = run(recovery, (name,), *SPARES, *kill(f"{slot}@{place}"))
     assert_same(result, (name,))
     assert kinds(result) == ["reentry"] or (kinds(result) == [] and place == "graph.end"), result
+
+
+@pytest.mark.parametrize(("rules", "recovery"), tiers(
+    [pytest.param(rules, recovery, id=f"{rules}-{recovery}") for recovery in RECOVERIES
+     for rules in ("2@graph.compute:4 0@graph.emit:11", "1@graph.exchange:6 3@graph.sync:15")],
+    full=["2@graph.compute:4 0@graph.emit:11-lwlog"]))
+def test_deaths_in_analytics(rules: str, recovery: str) -> None:
+    """Law: each program of `bench/apps/analytics.py` comes back in all bits."""
+    result = run(recovery, ANALYTICS, *SPARES, *kill(*rules.split()))
+    assert_same(result, ANALYTICS)
+    assert set(kinds(result)) == {"reentry"}, result
 
 
 UPON = [("1@graph.compute:12", "2@graph.recover:2"), ("1@graph.compute:13", "1@graph.compute:18"),

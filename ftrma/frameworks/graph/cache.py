@@ -44,8 +44,7 @@ BLOCK_BYTES = 1 << 20
 
 def place_of(directory: str, graph: Graph, partition: Partition, slot: int) -> tuple[str, str]:
     """Path and key of a part's file."""
-    bounds = partition.bounds.tolist() if partition.kind == "edges" else partition.kind
-    key = f"{ftrma.__version__} {graph.key} {graph.n} {bounds} {slot} of {partition.slots}"
+    key = f"{ftrma.__version__} {graph.key} {graph.n} {partition.key} {slot}"
     name = f"{PREFIX}{hashlib.sha256(key.encode()).hexdigest()[:24]}.npz"
     return os.path.join(os.path.abspath(directory), name), key
 

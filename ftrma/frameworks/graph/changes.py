@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .parts import Part
-from .references import Floats, Ints, Numbers
+from .references import AnyArray, Floats, Ints, Numbers
 
 # One edge that has come (edge is -1) or gone (its number), by the local number of its source.
 CHANGE = np.dtype([("step", "i8"), ("edge", "i8"), ("row", "i8"), ("target", "i8"),
@@ -59,7 +60,6 @@ class SlotEdges:
         return found
 
 
-@dataclass(frozen=True)
 class Edges:
     """The edges that leave the vertices of a block of k, in the block's order.
 
@@ -67,18 +67,62 @@ class Edges:
         ptr: where the edges of each vertex begin, (k + 1,).
         row: of each edge the place of its vertex in the block, (m,).
         target: id of the vertex that it leads to, (m,).
+        place: of that vertex among `Vertices.targets`, (m,) uint32; of an edge that has come
+            2**32 - 1.
         weight: (m,); None: the graph has none.
         number: of each edge, as the slot counts them, (m,).
+
+    An array is made when it is asked for first.
     """
 
-    ptr: Ints
-    row: Ints
-    target: Ints
-    weight: Floats | None
-    number: Ints
+    def __init__(self, of: SlotEdges, rows: Ints) -> None:
+        self._of, self._rows = of, rows
+        whole = len(rows) == len(of.ptr) - 1
+        self._at: Any = slice(None) if whole else places(of.ptr, rows)
+        self._ours = np.flatnonzero(np.isin(of.row, rows))
+        degree = of.ptr[rows + 1] - of.ptr[rows]
+        row = np.searchsorted(rows, of.row[self._ours])
+        self._order: Ints | None = None
+        if len(row):
+            mine = np.repeat(np.arange(len(rows)), degree)
+            self._order = np.argsort(np.concatenate([mine, row]), kind="stable")
+            degree = degree + np.bincount(row, minlength=len(rows))
+        self.ptr: Ints = of.ptr if whole and not len(row) else np.concatenate(
+            [[0], np.cumsum(degree)]).astype(np.int64)
 
     def __len__(self) -> int:
-        return len(self.row)
+        return int(self.ptr[-1])
+
+    @cached_property
+    def row(self) -> Ints:
+        return np.repeat(np.arange(len(self._rows)), np.diff(self.ptr))
+
+    @cached_property
+    def target(self) -> Ints:
+        of = self._of
+        return self._all(of.part.targets[of.target[self._at]], of.ids)
+
+    @cached_property
+    def place(self) -> Numbers:
+        of = self._of
+        return self._all(of.target[self._at], np.full(len(of.row), 2**32 - 1, np.uint32))
+
+    @cached_property
+    def weight(self) -> Floats | None:
+        of = self._of
+        return None if of.weight is None else self._all(of.weight[self._at], of.extra)
+
+    @cached_property
+    def number(self) -> Ints:
+        of = self._of
+        mine = np.arange(len(of.target)) if of.number is None else of.number
+        return self._all(mine[self._at], of.extra_number)
+
+    def _all(self, mine: AnyArray, came: AnyArray) -> AnyArray:
+        """Values of the block's edges, in order, from those of the part and of all that came."""
+        if self._order is None:
+            return mine
+        return np.concatenate([mine, came[self._ours]])[self._order]
 
 
 def none() -> Changes:
@@ -126,23 +170,3 @@ def places(ptr: Ints, rows: Ints) -> Ints:
     ends = np.cumsum(degree)
     first: Ints = np.repeat(begin - (ends - degree), degree)
     return first + np.arange(len(first))
-
-
-def edges(of: SlotEdges, rows: Ints) -> Edges:
-    """The edges of a block of vertices, which are ascending."""
-    at = places(of.ptr, rows)
-    row = np.repeat(np.arange(len(rows)), of.ptr[rows + 1] - of.ptr[rows])
-    target = of.part.targets[of.target[at]]
-    weight = None if of.weight is None else of.weight[at]
-    number = at if of.number is None else of.number[at]
-    if len(of.row):
-        place = np.searchsorted(rows, of.row)
-        ours = np.flatnonzero(np.isin(of.row, rows))
-        row = np.concatenate([row, place[ours]])
-        order = np.argsort(row, kind="stable")
-        row, target = row[order], np.concatenate([target, of.ids[ours]])[order]
-        number = np.concatenate([number, of.extra_number[ours]])[order]
-        if weight is not None:
-            weight = np.concatenate([weight, of.extra[ours]])[order]
-    ptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(rows)))])
-    return Edges(ptr.astype(np.int64), row, target, weight, number)

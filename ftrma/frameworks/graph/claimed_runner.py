@@ -46,7 +46,8 @@ class ClaimedRunner(GraphRunner[P]):
             self.parts.end(task.run)
             raise
         self.parts.end(task.run)
-        return RunOutcome(partition.ids(self.comm.rank), fields)
+        edges = kept.get(f"edges {task.run}")
+        return RunOutcome(partition.ids(self.comm.rank), fields, edges=edges)
 
     def _fields(self, task: Task[P], partition: Partition) -> dict[str, AnyArray]:
         """This slot's part of the result: the one that a checkpoint has, or that of a run now."""

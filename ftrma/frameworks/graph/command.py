@@ -11,7 +11,7 @@ from .. import Invocation
 
 PROGRAMS = ("pagerank", "bfs", "sssp", "cc", "sv", "triangles", "matching", "kcore", "colour")
 KINDS = ("rmat", "lognormal", "grid", "path")  # of graphs that are made
-APPS = ("graph.py", "phoenix.py", "pregel.py")
+APPS = ("graph.py", "analytics.py", "phoenix.py", "pregel.py")
 HELP = "PageRank, distances, components ... of a graph, protected"
 USAGE = "ftrma graph PROGRAM GRAPH -n N [--recovery R] [--out FILE] [options]"
 DESCRIPTION = (
@@ -32,6 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " by checkpoints")
     add("--checkpoint", metavar="K", help="steps between two, seconds (with a point), daly or never"
         " (10; phoenix: never)")
+    add("--partition", choices=("hash", "range", "edges"), help="of the vertices over the slots:"
+        " mixed (hash), stretches of as many ids, or stretches of about as many edges")
     add("--cache", metavar="DIR", help="leave the slots' parts of the graph there, for replaced"
         " slots and later runs")
     add("--spill", metavar="DIR", help="leave checkpoints there, too: the same command goes on from"
@@ -62,7 +64,7 @@ def invocation(arguments: argparse.Namespace) -> Invocation:
         value = getattr(arguments, name)
         if value is not None:
             words += [f"--{name}", str(whole(f"--{name}", value, least, 10**9))]
-    for name in ("cache", "spill", "out"):
+    for name in ("partition", "cache", "spill", "out"):
         if getattr(arguments, name):
             words += [f"--{name}", getattr(arguments, name)]
     check_graph(arguments.graph)

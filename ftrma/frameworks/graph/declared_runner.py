@@ -90,7 +90,7 @@ class DeclaredRunner(GraphRunner[VertexProgram]):
         if not state.ended:
             raise NotEnded(f"the program has not ended after {state.step} steps")
         fields = {name: getattr(state, f"field {name}").copy() for name in task.program.fields}
-        return RunOutcome(partition.ids(self.comm.rank), fields, state.wholes)
+        return RunOutcome(partition.ids(self.comm.rank), fields, state.wholes, state.edges)
 
     def _partition(self, task: Task[VertexProgram], state: Any) -> Partition:
         """The partition of a run; bounds that depend on edges are declared once they are found."""
@@ -140,7 +140,7 @@ def declare(program: VertexProgram, run: int, identity: int) -> Any:
     fields = [f"field {name}" for name in program.fields]
     nothing = dict.fromkeys(["active", "final", "changes", *fields, *SOURCES, *INBOX])
     state = ftrma.protect(f"graph {run}", what=identity, step=0, ended=None, made=None, wholes={},
-                          bounds=None, **nothing)
+                          bounds=None, edges=None, **nothing)
     check_identity(run, identity, vars(state)["what"])
     return state
 
@@ -148,6 +148,7 @@ def declare(program: VertexProgram, run: int, identity: int) -> Any:
 def store(state: Any, slot: PregelSlot) -> None:
     """Declare the step that has been taken, with the messages that have come in it."""
     state.step, state.active = slot.step, slot.now("active")
+    state.edges = len(slot.part.target)
     state.final, state.changes = slot.get(f"final {slot.step}").reshape(1), slot.get("changes")
     for name, array in slot.fields().items():
         setattr(state, f"field {name}", array)

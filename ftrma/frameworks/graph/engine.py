@@ -38,6 +38,7 @@ class Result:
 
     Attributes:
         ids: the slot's own vertices, ascending.
+        edges: that leave these; None if this process has not had them.
         reports: of the steps that this process has taken for it, in all attempts.
 
     MPI: local, but for `gather`.
@@ -46,9 +47,9 @@ class Result:
 
     def __init__(self, comm: Any, graph: Graph, ids: npt.NDArray[np.int64],
                  fields: Mapping[str, AnyArray], reports: list[StepReport],
-                 wholes: dict[str, AnyArray | None]) -> None:
+                 wholes: dict[str, AnyArray | None], edges: int | None) -> None:
         self._comm, self._graph, self.ids, self._fields = comm, graph, ids, fields
-        self.reports, self._wholes = reports, wholes
+        self.reports, self._wholes, self.edges = reports, wholes, edges
 
     def __getitem__(self, name: str) -> AnyArray:
         """The own vertices' values of a field, in the order of `ids`."""
@@ -172,7 +173,8 @@ class Engine:
                  settings.recovery)
         identity = zlib.crc32(" ".join(map(str, words)).encode())
         found = self.runner.run(Task(graph, program, run, identity, most, tell))
-        return Result(self.comm, graph, found.ids, found.fields, reports, found.wholes)
+        return Result(self.comm, graph, found.ids, found.fields, reports, found.wholes,
+                      found.edges)
 
     def _check(self, program: Any) -> None:
         """Refuse a program that the runner cannot run."""

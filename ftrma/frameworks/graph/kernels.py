@@ -1,4 +1,4 @@
-"""Calls into ``csrc/graph/``: messages along edges, factors, counting sorts, edge lists as text.
+"""Calls into ``csrc/graph/``: messages along edges, factors, counting sorts, owners, edge lists.
 
 The library knows nothing of MPI and is loaded here, at its first use. It has loops for np.add,
 np.minimum and np.maximum of float64, float32, int64, int32 and uint64. For all others, and for
@@ -286,6 +286,55 @@ def by_target(ptr: Ints, target: AnyArray, weight: Floats | None, size: int) -> 
     return Columns(by, row, heavy)
 
 
+def distinct(ptr: Ints, target: AnyArray, size: int) -> tuple[Ints, Numbers]:
+    """Sort the targets of each row, ascending, and leave one of equal ones.
+
+    Args:
+        ptr, target: edges by row, as `csr` gives them.
+        size: targets.
+
+    Returns:
+        Where the edges of each row begin, and their targets.
+
+    Raises:
+        ValueError: see `by_target`.
+    """
+    turned = by_target(ptr, target, None, size)
+    again = by_target(turned.ptr, turned.row, None, len(ptr) - 1)
+    _lib().ftrma_graph_distinct(_at("int64_t", again.ptr, True), _at("uint32_t", again.row, True),
+                                len(ptr) - 1)
+    return again.ptr, again.row[: again.ptr[-1]].copy()
+
+
+def triangles(ptr: Ints, target: Numbers, lists: Ints, member: Numbers) -> Ints:
+    """Count for each row the members of its targets' lists that are targets of the row, too.
+
+    If a list has the neighbours of a vertex that are above it, in any order of all vertices, each
+    triangle of a vertex is counted once: by the edge across from the vertex.
+
+    Args:
+        ptr, target: distinct targets by row, as `distinct` gives them, numbers below t.
+        lists, member: where the list of each target begins, (t + 1,), and numbers of targets.
+
+    Returns:
+        The counts, (n,).
+
+    Raises:
+        ValueError: lengths do not fit, or a number is not below t.
+    """
+    size = len(lists) - 1
+    if len(target) != ptr[-1] or len(member) != lists[-1] or any(
+            len(array) and array.max() >= size for array in (target, member)):
+        raise ValueError(f"triangles: {len(target)} targets of {ptr[-1]} edges, {len(member)} "
+                         f"members of {lists[-1]}, with numbers below {size}")
+    assert _plain((ptr, np.int64), (target, np.uint32), (lists, np.int64), (member, np.uint32))
+    mark, found = np.zeros(size, np.uint8), np.zeros(len(ptr) - 1, np.int64)
+    _lib().ftrma_graph_triangles(
+        _at("int64_t", ptr), _at("uint32_t", target), len(ptr) - 1, _at("int64_t", lists),
+        _at("uint32_t", member), _at("uint8_t", mark, True), _at("int64_t", found, True))
+    return found
+
+
 def _check_size(size: int) -> None:
     if not 0 <= size < MOST:
         raise ValueError(f"{size} rows or targets in a slot; more slots have less than 2**32 each")
@@ -312,6 +361,22 @@ def rmat(seed: int, scale: int, pairs: npt.NDArray[np.uint8], first: int,
     _lib().ftrma_graph_rmat(seed, scale, _at("uint8_t", pairs), first, count,
                             _at("int64_t", source), _at("int64_t", target))
     return source, target
+
+
+def owners(ids: Ints, slots: int) -> Ints:
+    """The slot of each vertex, if ids are dealt out in rounds that begin at mixed slots, (m,).
+
+    Vertices slots * i to slots * i + slots - 1 have one owner each, which all follow from i.
+
+    Args:
+        ids: not negative, (m,).
+        slots: 1 to 2**32 - 1.
+    """
+    given = np.ascontiguousarray(ids, np.int64)
+    found = np.empty(len(given), np.int64)
+    _lib().ftrma_graph_owners(_at("int64_t", given), len(given), slots,
+                              _at("int64_t", found, True))
+    return found
 
 
 # ---- edge lists as text ---------------------------------------------------------------------

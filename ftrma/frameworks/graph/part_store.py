@@ -62,6 +62,7 @@ class PartStore:
         for name in reversed(ARRAYS):  # "ids" is kept last: it says that all are there
             if (array := getattr(found, name)) is not None:
                 kept[key + name] = array
+        kept[f"edges {run}"] = len(found.target)
         return found
 
     def make(self, graph: Graph, partition: Partition) -> Part:

@@ -22,6 +22,7 @@ from . import kernels
 from .references import MOST_ID, AnyArray, Columns, EdgeArrays, Floats, Ints, Mask, Numbers
 
 KINDS = ("hash", "range", "edges")  # of partitions
+PLACED = {"hash": "mixed rounds", "range": "range"}  # in keys of files: changes with the owners
 MOST_VERTICES = 2**44  # of a graph: more than any job has memory for; no product of it wraps
 LOOK_BYTES = 1 << 26  # that are taken between two looks at the memory that is left
 
@@ -40,7 +41,8 @@ class Partition:
     """The owner of each vertex; `partition_of` makes the partition of a graph.
 
     Args:
-        kind: "hash": slot v mod N owns vertex v; "range": each slot owns an equal stretch; "edges":
+        kind: "hash": of N consecutive vertices each slot owns one, which of them being mixed, so
+            that all have about as many edges; "range": each slot owns an equal stretch; "edges":
             stretches of about as many edges each.
         n: vertices.
         slots: N.
@@ -68,10 +70,15 @@ class Partition:
                 raise ValueError(f"partition {kind!r}: bounds {self.bounds} of {slots} slots and "
                                  f"{n} vertices; give {slots + 1}, ascending from 0 to {n}")
 
+    @property
+    def key(self) -> str:
+        """Text that tells the partition from all others."""
+        return f"{self.bounds.tolist() if self.kind == 'edges' else PLACED[self.kind]} {self.slots}"
+
     def owner(self, ids: Ints) -> Ints:
         """Slot of each vertex."""
         if self.kind == "hash":
-            return ids - ids // self.slots * self.slots  # NumPy divides faster than it takes rests
+            return kernels.owners(ids, self.slots)
         return np.searchsorted(self.bounds, ids, side="right").astype(np.int64) - 1
 
     def owns(self, slot: int, ids: Ints) -> Mask:
@@ -89,7 +96,9 @@ class Partition:
     def ids(self, slot: int) -> Ints:
         """Vertices of a slot, ascending."""
         if self.kind == "hash":
-            return np.arange(slot, self.n, self.slots, dtype=np.int64)
+            begins = np.arange(0, self.n, self.slots, dtype=np.int64)
+            found = begins + (slot - kernels.owners(begins, self.slots)) % self.slots
+            return found[found < self.n]
         return np.arange(self.bounds[slot], self.bounds[slot + 1], dtype=np.int64)
 
 

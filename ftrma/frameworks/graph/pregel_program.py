@@ -208,9 +208,20 @@ class Vertices:
     @property
     def edges(self) -> Edges:
         if self._edges is None:
-            object.__setattr__(self, "_edges", changes.edges(self._topology, self._rows))
+            object.__setattr__(self, "_edges", Edges(self._topology, self._rows))
         assert self._edges is not None
         return self._edges
+
+    @property
+    def targets(self) -> Ints:
+        """Ids of all vertices that edges of the slot led to at first; not to be written to."""
+        return self._topology.part.targets
+
+    @property
+    def owners(self) -> Ints:
+        """The slot that owns each of `targets`, ascending."""
+        bounds = self._topology.part.bounds
+        return np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
 
     def __len__(self) -> int:
         return len(self._rows)

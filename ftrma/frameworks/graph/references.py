@@ -136,6 +136,21 @@ def csr(row: Numbers, target: Numbers, weight: Floats | None,
             None if weight is None else weight[order])
 
 
+def distinct(ptr: Ints, target: Numbers, size: int) -> tuple[Ints, Numbers]:
+    """See `kernels.distinct`."""
+    rows = np.repeat(np.arange(len(ptr) - 1), np.diff(ptr))
+    row, target = np.divmod(np.unique(rows * size + target), size)
+    counts = np.bincount(row, minlength=len(ptr) - 1)
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), target.astype(np.uint32)
+
+
+def triangles(ptr: Ints, target: Numbers, lists: Ints, member: Numbers) -> Ints:
+    """See `kernels.triangles`."""
+    rows = [set(mine.tolist()) for mine in np.split(target, ptr[1:-1])]
+    above = [set(theirs.tolist()) for theirs in np.split(member, lists[1:-1])]
+    return np.array([sum(len(above[u] & mine) for u in mine) for mine in rows], np.int64)
+
+
 def rmat(seed: int, scale: int, pairs: npt.NDArray[np.uint8], first: int,
          count: int) -> tuple[Ints, Ints]:
     """See `kernels.rmat`."""
@@ -151,6 +166,13 @@ def rmat(seed: int, scale: int, pairs: npt.NDArray[np.uint8], first: int,
         word = word >> np.uint64(16)
         source, target = source << 2 | pair >> 2, target << 2 | pair & 3
     return source >> scale % 2, target >> scale % 2
+
+
+def owners(ids: Ints, slots: int) -> Ints:
+    """See `kernels.owners`."""
+    rounds, rest = np.divmod(ids, slots)
+    begins = (_mix(rounds.astype(np.uint64)) >> np.uint64(32)) * np.uint64(slots) >> np.uint64(32)
+    return (rest + begins.astype(np.int64)) % slots
 
 
 def _mix(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -100,11 +100,13 @@ class RunOutcome:
         ids: the slot's own vertices, ascending.
         fields: their values.
         wholes: values of all vertices by field, as far as they have been gathered.
+        edges: that leave its vertices; None if this process has not had them.
     """
 
     ids: Ints
     fields: Mapping[str, AnyArray]
     wholes: dict[str, AnyArray | None] = field(default_factory=dict)
+    edges: int | None = None
 
 
 class GraphRunner(ABC, Generic[P]):

@@ -61,9 +61,8 @@ def key_of(graph: Graph, partition: Partition, program: Any, recovery: str, run:
     text = b""
     with contextlib.suppress(OSError, TypeError), open(inspect.getfile(kind), "rb") as file:
         text = file.read()
-    bounds = partition.bounds.tolist() if partition.kind == "edges" else partition.kind
-    words = repr((ftrma.__version__, np.__version__, graph.key, graph.n, bounds, partition.slots,
-                  recovery, run, kind.__module__, kind.__qualname__, sys.argv))
+    words = repr((ftrma.__version__, np.__version__, graph.key, graph.n, partition.key, recovery,
+                  run, kind.__module__, kind.__qualname__, sys.argv))
     return hashlib.sha256(words.encode() + b"\0" + attributes + b"\0" + text).hexdigest()
 
 

@@ -26,7 +26,8 @@ GROUPS = {
     "gf.h": {"gf.c", "gf_ref.c"},
     "gf_pass.h": {"gf_portable.c", "gf_x86.c"},
     "gf_run.h": {"gf.c"},
-    "graph.h": {"sums.c", "factors.c", "sort.c", "text.c", "rmat.c"},
+    "graph.h": {"sums.c", "factors.c", "sort.c", "text.c", "rmat.c", "owners.c",
+                "triangles.c"},
 }
 OURS = r"(?:ftrma_|MPI_)\w+"
 

@@ -1,0 +1,48 @@
+"""Graphs that are made of another one by a look at the edges of each slot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from . import kernels
+from .parts import Graph, Part, Partition
+from .references import EdgeArrays
+
+
+class Simple(Graph):
+    """A graph without directions: one edge each way between neighbours, none to oneself.
+
+    Edges have no weights; those of a vertex ascend as the slot's targets do.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        def chunks() -> Iterator[EdgeArrays]:
+            for source, target, _ in graph.chunks():
+                other = source != target
+                first, second = source[other], target[other]
+                yield first, second, None
+                yield second, first, None
+
+        super().__init__(graph.n, chunks, graph.what, graph.names, file=graph.file,
+                         edges=2 * graph.edges, key=graph.derived("simple"))
+
+    def part(self, partition: Partition, slot: int) -> Part:
+        part = super().part(partition, slot)
+        ptr, target = kernels.distinct(part.ptr, part.target, len(part.targets))
+        return Part(part.ids, ptr, target, None, part.targets, part.bounds)
+
+
+def simple(graph: Graph) -> Graph:
+    """The graph without directions, repetitions, weights and edges from a vertex to itself."""
+    return Simple(graph)
+
+
+def reverse(graph: Graph) -> Graph:
+    """The graph with each edge in the other direction."""
+
+    def chunks() -> Iterator[EdgeArrays]:
+        for source, target, weight in graph.chunks():
+            yield target, source, weight
+
+    return Graph(graph.n, chunks, graph.what, graph.names, file=graph.file, edges=graph.edges,
+                 key=graph.derived("reversed"))
