@@ -63,6 +63,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--left", type=int)
     parser.add_argument("--k", type=int, default=2)
     parser.add_argument("--out")
+    parser.add_argument("--columns", type=columns_of)
+    parser.add_argument("--skip", type=int)
+    parser.add_argument("--separator")
+    for name in ("weighted", "unweighted", "one-based", "labels", "relabel"):
+        parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--n", type=int)
     options = parser.parse_args(arguments)
     if options.steps < 1:
         raise ValueError(f"--steps {options.steps}: give 1 or more")
@@ -78,6 +84,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
+def columns_of(word: str) -> list[int | str]:
+    """Columns by numbers or names, as `graph.Engine.load` takes them."""
+    return [int(part) if part.strip().isdigit() else part.strip() for part in word.split(",")]
+
+
 def checkpoint_of(word: str | None) -> int | float | str | None:
     """The interval between checkpoints, as `graph.Engine` takes it."""
     try:
@@ -87,14 +98,18 @@ def checkpoint_of(word: str | None) -> int | float | str | None:
                          "\"daly\" or \"never\"") from None
 
 
-def graph_of(engine: graph.Engine, name: str) -> data.Graph:
+def graph_of(engine: graph.Engine, options: argparse.Namespace) -> data.Graph:
     """From a file, or made as the name says."""
+    name = options.graph
     kind, _, number = name.partition(":")
     if kind in MADE and number:
         if not number.isdigit() or not int(number):
             raise ValueError(f"{name}: expected {kind}:NUMBER, such as {kind}:16")
         return MADE[kind](int(number))
-    return engine.load(name)
+    weighted = True if options.weighted else False if options.unweighted else None
+    return engine.load(name, n=options.n, relabel=options.relabel, columns=options.columns,
+                       skip=options.skip, separator=options.separator, weighted=weighted,
+                       one_based=options.one_based, labels=options.labels or None)
 
 
 def check_weights(found: data.Graph) -> None:
@@ -178,7 +193,7 @@ def main(arguments: list[str]) -> int:
         engine = graph.Engine(recovery=options.recovery, checkpoint=options.checkpoint,
                               partition=options.partition, cache=options.cache, spill=options.spill,
                               progress=options.progress)
-        found = graph_of(engine, options.graph)
+        found = graph_of(engine, options)
         if options.program == "sssp":
             check_weights(found)
         if make:
@@ -196,6 +211,7 @@ def main(arguments: list[str]) -> int:
                 "program": options.program, "graph": options.graph, "vertices": found.n,
                 "slots": engine.comm.size, "recovery": options.recovery, "seconds": seconds,
                 "partition": options.partition, **balance(sizes),
+                "read_as": found.read_as,
                 **summary(options.program, values), "out": None if status else options.out}),
                 flush=True)
     except MemoryError as error:

@@ -103,24 +103,35 @@ void ftrma_graph_triangles(const int64_t *ptr, const uint32_t *target, size_t nr
                            const int64_t *list, const uint32_t *member, uint8_t *mark,
                            int64_t *count);
 
+/* The form of lines of text. Columns are counted from 0. */
+struct ftrma_graph_form {
+    char separator; /* stands between fields; 0: any number of blanks, tabs and commas does */
+    char mark;      /* lines that begin with another character have no edge; 0: all have one */
+    int columns;    /* of each line; 0: any number that has those below */
+    int source, target;
+    int weight;     /* -1: there is none */
+    int64_t base;   /* the id that is read as 0 */
+};
+
 /* The result of reading a text. */
 struct ftrma_graph_read {
     size_t edges;
     size_t lines; /* in front of the one that is wrong */
     size_t begin; /* of that, in bytes */
-    int weighted; /* 1: edges have weights, 0: they have none, -1: not known before the first one */
 };
 
 /*
- * An edge in each line: two ids and perhaps a weight, between blanks, tabs or commas. Lines that
- * begin with # or %, and empty ones, are left out.
+ * An edge in each line: two ids and perhaps a weight, in some of its columns. A field may be between
+ * double quotes. Lines that begin with #, % or //, and empty ones, are left out. An integer that a
+ * double does not hold exactly is no weight.
  *   text                    [in]     size bytes, the last one a line feed
- *   read                    [in/out] weighted is what is expected; the rest is a result
+ *   read                    [out]    the result
  *   source, target, weight  [out]    room for one each in every line
  * Returns 0; -1: a line is wrong, see read; -2: no memory for a locale.
  */
-int ftrma_graph_parse(const char *text, size_t size, struct ftrma_graph_read *read, int64_t *source,
-                      int64_t *target, double *weight);
+int ftrma_graph_parse(const char *text, size_t size, const struct ftrma_graph_form *form,
+                      struct ftrma_graph_read *read, int64_t *source, int64_t *target,
+                      double *weight);
 
 /*
  * Edges first .. first + count - 1 of R-MAT: scale bits of source and target, two of each at a time

@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include <locale.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -29,20 +30,35 @@ static int is_line_end(const char *p)
     return *p == '\n' || (*p == '\r' && p[1] == '\n');
 }
 
-static int is_word_end(const char *p)
+/* A text's form, and whether the field that is read is between quotes. */
+struct reading {
+    const struct ftrma_graph_form *form;
+    locale_t plain;
+    int quoted;
+};
+
+static int is_blank(char c, char separator)
 {
-    return *p == ' ' || *p == '\t' || *p == ',' || is_line_end(p);
+    return c == ' ' || (c == '\t' && separator != '\t') || (c == ',' && separator == '\0');
 }
 
-static const char *skip_blanks(const char *p)
+static int is_word_end(const char *p, const struct reading *how)
 {
-    while (*p == ' ' || *p == '\t' || *p == ',')
+    if (how->quoted)
+        return *p == '"';
+    const char separator = how->form->separator;
+    return is_blank(*p, separator) || (separator != '\0' && *p == separator) || is_line_end(p);
+}
+
+static const char *skip_blanks(const char *p, const struct reading *how)
+{
+    while (is_blank(*p, how->form->separator))
         p++;
     return p;
 }
 
-/* Reads an id; the end of its word, or NULL: it is none, or 2^63 and more. */
-static const char *read_id(const char *p, int64_t *id)
+/* Reads an id; the end of its word, or NULL: it is none, is below the base, or 2^63 and more. */
+static const char *read_id(const char *p, int64_t *id, const struct reading *how)
 {
     uint64_t value = 0;
     const char *const begin = p;
@@ -52,15 +68,15 @@ static const char *read_id(const char *p, int64_t *id)
             return NULL;
         value = value * 10 + digit;
     }
-    *id = (int64_t)value;
-    return p > begin && is_word_end(p) ? p : NULL;
+    *id = (int64_t)value - how->form->base;
+    return p > begin && *id >= 0 && is_word_end(p, how) ? p : NULL;
 }
 
 /* Reads an infinity; the end of its word, or NULL. NaN is refused. */
-static const char *read_infinity(const char *p, double *value, locale_t plain)
+static const char *read_infinity(const char *p, double *value, const struct reading *how)
 {
-    const size_t length = strncasecmp_l(p, "infinity", 8, plain) == 0 ? 8 : 3;
-    if (strncasecmp_l(p, "inf", 3, plain) != 0 || !is_word_end(p + length))
+    const size_t length = strncasecmp_l(p, "infinity", 8, how->plain) == 0 ? 8 : 3;
+    if (strncasecmp_l(p, "inf", 3, how->plain) != 0 || !is_word_end(p + length, how))
         return NULL;
     *value = __builtin_inf();
     return p + length;
@@ -109,32 +125,49 @@ static inline const char *read_power(const char *p, struct decimal *d)
     return p;
 }
 
+/* An integer of more than 53 bits, written without a point, is a double without rounding. */
+static int is_exact(const char *digits, size_t length, double value)
+{
+    char whole[400]; /* a double has at most 309 digits in front of the point */
+    while (length > 1 && *digits == '0') {
+        digits++;
+        length--;
+    }
+    const int written = snprintf(whole, sizeof whole, "%.0f", value);
+    return written > 0 && (size_t)written == length && memcmp(whole, digits, length) == 0;
+}
+
 /*
  * Reads a weight, rounded to nearest; the end of its word, or NULL. Where digits and power of ten are
  * doubles, one operation rounds as is right (Clinger, "How to read floating point numbers
- * accurately", PLDI 1990); the C library reads all others.
+ * accurately", PLDI 1990); the C library reads all others. An integer that would be rounded is
+ * refused: it may be an id, or a count.
  */
-static const char *read_weight(const char *begin, double *weight, locale_t plain)
+static const char *read_weight(const char *begin, double *weight, const struct reading *how)
 {
     const char *p = begin;
     const int negative = *p == '-';
     if (*p == '-' || *p == '+')
         p++;
+    const char *const first = p;
     if (!is_digit(*p) && *p != '.') {
-        p = read_infinity(p, weight, plain);
+        p = read_infinity(p, weight, how);
         if (p != NULL && negative)
             *weight = -*weight;
         return p;
     }
     struct decimal d = {0, 0, 0};
     p = read_digits(p, &d);
+    const char *const after = p;
     if (p != NULL)
         p = read_power(p, &d);
-    if (p == NULL || !is_word_end(p))
+    if (p == NULL || !is_word_end(p, how))
         return NULL;
     if (d.ndigits > MOST_DIGITS || d.digits > EXACT || d.power < -EXACT_TEN || d.power > EXACT_TEN) {
-        *weight = strtod_l(begin, NULL, plain);
-        return p;
+        *weight = strtod_l(begin, NULL, how->plain);
+        const size_t length = (size_t)(after - first);
+        const int whole = after == p && memchr(first, '.', length) == NULL;
+        return whole && !is_exact(first, length, negative ? -*weight : *weight) ? NULL : p;
     }
     const double whole = (double)d.digits;
     const double size = d.power < 0 ? whole / tens[-d.power] : whole * tens[d.power];
@@ -142,45 +175,88 @@ static const char *read_weight(const char *begin, double *weight, locale_t plain
     return p;
 }
 
-/* Reads one line that has an edge; the end of its words, or NULL. */
-static const char *read_edge(const char *p, int *weighted, int64_t *source, int64_t *target,
-                             double *weight, locale_t plain)
+/* Passes over a field; the end of its word, or NULL: a quote is not closed. */
+static const char *skip_field(const char *p, const struct reading *how)
 {
-    p = read_id(p, source);
-    if (p == NULL)
+    const char separator = how->form->separator;
+    for (; how->quoted && !is_line_end(p); p++) {
+        if (*p == '"' && p[1] == '"')
+            p++;
+        else if (*p == '"')
+            return p;
+    }
+    if (how->quoted)
         return NULL;
-    p = read_id(skip_blanks(p), target);
-    if (p == NULL)
-        return NULL;
-    p = skip_blanks(p);
-    const int has = !is_line_end(p);
-    if (*weighted >= 0 && *weighted != has)
-        return NULL;
-    *weighted = has;
-    if (has)
-        p = read_weight(p, weight, plain);
+    while (!is_line_end(p) && (separator != '\0' ? *p != separator : !is_word_end(p, how)))
+        p++;
     return p;
 }
 
-int ftrma_graph_parse(const char *text, size_t size, struct ftrma_graph_read *read, int64_t *source,
-                      int64_t *target, double *weight)
+/* Goes from a word's end to the next field: its begin, the line's end, or NULL: neither is there. */
+static const char *next_field(const char *p, const struct reading *how, int *more)
 {
-    const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (plain == (locale_t)0)
+    const char separator = how->form->separator;
+    const char *const end = p;
+    p = skip_blanks(p, how);
+    *more = !is_line_end(p);
+    if (!*more)
+        return p;
+    if (separator == '\0')
+        return p > end ? p : NULL;
+    return *p == separator ? skip_blanks(p + 1, how) : NULL;
+}
+
+/* Reads one line that has an edge, from its first field on; the line's end, or NULL. */
+static const char *read_edge(const char *p, struct reading *how, int64_t *source, int64_t *target,
+                             double *weight)
+{
+    const struct ftrma_graph_form *const form = how->form;
+    int column = 0, more = 1, read = 0;
+    for (; more; column++) {
+        how->quoted = *p == '"';
+        p += how->quoted;
+        read++;
+        if (column == form->source)
+            p = read_id(p, source, how);
+        else if (column == form->target)
+            p = read_id(p, target, how);
+        else if (column == form->weight)
+            p = read_weight(p, weight, how);
+        else {
+            p = skip_field(p, how);
+            read--;
+        }
+        if (p != NULL)
+            p = next_field(p + how->quoted, how, &more);
+        if (p == NULL)
+            return NULL;
+    }
+    const int right = form->columns == 0 || form->columns == column;
+    return right && read == 2 + (form->weight >= 0) ? p : NULL;
+}
+
+static int is_comment(const char *p)
+{
+    return *p == '#' || *p == '%' || (*p == '/' && p[1] == '/');
+}
+
+int ftrma_graph_parse(const char *text, size_t size, const struct ftrma_graph_form *form,
+                      struct ftrma_graph_read *read, int64_t *source, int64_t *target, double *weight)
+{
+    struct reading how = {form, newlocale(LC_ALL_MASK, "C", (locale_t)0), 0};
+    if (how.plain == (locale_t)0)
         return -2;
     int result = 0;
     const char *line = text;
     read->edges = read->lines = 0;
     while (line < text + size) {
-        const char *p = skip_blanks(line);
-        if (*p == '#' || *p == '%') {
+        const char *p = skip_blanks(line, &how);
+        if (is_comment(p) || (form->mark != '\0' && *p != form->mark && !is_line_end(p))) {
             p = memchr(p, '\n', size - (size_t)(p - text));
         } else if (!is_line_end(p)) {
             const size_t i = read->edges;
-            p = read_edge(p, &read->weighted, &source[i], &target[i], &weight[i], plain);
-            if (p != NULL)
-                p = skip_blanks(p);
-            if (p == NULL || !is_line_end(p)) {
+            p = read_edge(p, &how, &source[i], &target[i], &weight[i]);
+            if (p == NULL) {
                 result = -1;
                 break;
             }
@@ -190,6 +266,6 @@ int ftrma_graph_parse(const char *text, size_t size, struct ftrma_graph_read *re
         read->lines++;
     }
     read->begin = (size_t)(line - text);
-    freelocale(plain);
+    freelocale(how.plain);
     return result;
 }

@@ -26,7 +26,8 @@ static const char *const words[] = {
     "0", "1", "7", "42", " ", " ", "\t", ",", "\n", "\n", "\r\n", "\r", "#", "%", "-", "+", ".",
     "e", "E9", "inf", "INFINITY", "infin", "nan", "9223372036854775807", "9223372036854775808",
     "18446744073709551616", "1e999999999999999999999", "0.000000000000000000000000000001", "1.5e-3",
-    "000000000000000000000000000000000000000000000000000000001", "\xff", "x"};
+    "000000000000000000000000000000000000000000000000000000001", "\xff", "x", ";", ";", "\"", "\"",
+    "//", "9007199254740993"};
 
 int main(int argc, char **argv)
 {
@@ -52,8 +53,12 @@ int main(int argc, char **argv)
         if (!exact || !source || !target || !weight)
             return 2;
         memcpy(exact, text, size);
-        struct ftrma_graph_read read = {.weighted = (int)below(3) - 1};
-        int result = ftrma_graph_parse(exact, size, &read, source, target, weight);
+        struct ftrma_graph_form form = {
+            .separator = "\0,;\t"[below(4)], .mark = below(9) ? '\0' : 'x', .columns = (int)below(4),
+            .source = (int)below(3), .target = (int)below(3), .weight = (int)below(4) - 1,
+            .base = (int64_t)below(2)};
+        struct ftrma_graph_read read;
+        int result = ftrma_graph_parse(exact, size, &form, &read, source, target, weight);
         int fits = read.edges <= lines && read.lines <= lines && read.begin <= size;
         for (size_t e = 0; e < read.edges && fits; e++)
             fits = source[e] >= 0 && target[e] >= 0;

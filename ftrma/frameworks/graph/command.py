@@ -44,10 +44,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--k", metavar="K", help="of kcore (2)")
     add("--left", metavar="V", help="of matching: the ids below it are one side")
     add("--source", metavar="V", help="of bfs and sssp (0)")
+    reading = parser.add_argument_group("reading of GRAPH, where its content does not say enough")
+    add_reading(reading)
     add("--out", metavar="FILE", help="write the result, an .npy file")
     add("program", metavar="PROGRAM", choices=PROGRAMS, help=f"one of {', '.join(PROGRAMS)}")
-    add("graph", metavar="GRAPH", help="a file (.npz, .mtx, .mtx.gz, or text: a source and a target"
-        " in a line), rmat:SCALE, lognormal:N, grid:SIDE or path:N")
+    add("graph", metavar="GRAPH", help="a file (.npz, Parquet, Matrix Market, METIS, DIMACS, or"
+        " text: a source and a target in a line), rmat:SCALE, lognormal:N, grid:SIDE or path:N")
+
+
+def add_reading(parser: argparse._ActionsContainer) -> None:
+    """Add the options of `ftrma.graph.data.load`, by its names."""
+    add = parser.add_argument
+    add("--columns", metavar="S,T[,W]", help="of source, target and perhaps weight: numbers from 0"
+        " on, or names")
+    add("--skip", metavar="K", help="lines at the beginning that are left out")
+    add("--separator", metavar="C", help="the character between columns; tab has a name")
+    add("--weighted", action="store_true", help="there are weights, also in a column that is not"
+        " named so")
+    add("--unweighted", action="store_true", help="weights are left out")
+    add("--one-based", action="store_true", help="ids begin at 1, which becomes vertex 0")
+    add("--labels", action="store_true", help="ids are words, though they look like numbers")
+    add("--relabel", action="store_true", help="only vertices that have edges, from 0 on")
+    add("--n", metavar="K", help="vertices (one more than the largest id)")
 
 
 def invocation(arguments: argparse.Namespace) -> Invocation:
@@ -67,12 +85,37 @@ def invocation(arguments: argparse.Namespace) -> Invocation:
     for name in ("partition", "cache", "spill", "out"):
         if getattr(arguments, name):
             words += [f"--{name}", getattr(arguments, name)]
+    words += reading_words(arguments)
     check_graph(arguments.graph)
     writes = (("--out", arguments.out),) if arguments.out else ()
     # By "rollback" nothing is replayed, so nothing is logged.
     policy = "rollback" if arguments.recovery == "rollback" else ""
     claims = arguments.recovery not in ("causal", "rollback")
     return Invocation(APPS, words, (arguments.graph,), writes, policy, claims)
+
+
+def reading_words(arguments: argparse.Namespace) -> list[str]:
+    """The options of reading, checked as far as that needs no file.
+
+    Raises:
+        ValueError: a value cannot be, or the graph is made and not read.
+    """
+    words = [f"--{name}" for name in ("weighted", "unweighted", "one-based", "labels", "relabel")
+             if getattr(arguments, name.replace("-", "_"))]
+    if arguments.weighted and arguments.unweighted:
+        raise ValueError("--weighted and --unweighted: give one of them")
+    for name, least in (("skip", 0), ("n", 1)):
+        value = getattr(arguments, name)
+        if value is not None:
+            words += [f"--{name}", str(whole(f"--{name}", value, least, 2**44))]
+    if arguments.separator is not None:
+        words += ["--separator", {"tab": "\t", "\\t": "\t"}.get(arguments.separator,
+                                                               arguments.separator)]
+    if arguments.columns is not None:
+        words += ["--columns", arguments.columns]
+    if words and arguments.graph.partition(":")[0] in KINDS:
+        raise ValueError(f"{words[0]}: {arguments.graph} is made, not read; leave it out")
+    return words
 
 
 def check_graph(word: str) -> None:

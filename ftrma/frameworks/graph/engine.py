@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ... import framework
+from ...host import outfile
 from . import data
 from .declared_runner import DeclaredRunner
 from .parts import Graph, check_kind
@@ -132,10 +134,19 @@ class Engine:
         runs.declared = made.declares
         self.runner.claim()
 
-    def load(self, path: str | os.PathLike[str], *, n: int | None = None,
-             relabel: bool = False) -> Graph:
-        """A graph from a file, see `files.load`."""
-        return data.load(path, n=n, relabel=relabel)
+    def load(self, path: str | os.PathLike[str], **options: Any) -> Graph:
+        """A graph from a file.
+
+        Slot 0 tells on standard error how the file was read, where that was guessed.
+
+        Args:
+            options: of `files.load`: n, relabel, columns, skip, separator, weighted, one_based,
+                labels.
+        """
+        found = data.load(path, **options)
+        if found.read_as and self.comm.rank == 0 and framework.attempt() <= 1:
+            outfile.tell(f"{found.what} read as: {found.read_as}", who="graph")
+        return found
 
     def rmat(self, scale: int, degree: int = 16, seed: int = 1) -> Graph:
         """A power-law graph, see `generate.rmat`."""

@@ -18,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...host.errors import FtrmaError
-from . import references
+from . import references, textform
 from .references import AnyArray, Columns, EdgeArrays, Floats, Ints, Mask, Numbers
+from .textform import TextForm
 
 LIBRARY = Path(__file__).with_name(f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}")
 MOST = 2**32  # rows or targets that indices have numbers for
@@ -382,20 +383,20 @@ def owners(ids: Ints, slots: int) -> Ints:
 # ---- edge lists as text ---------------------------------------------------------------------
 
 
-def parse(text: bytes, what: str, line0: int, weighted: bool | None = None) -> EdgeArrays:
-    """Edges from lines of text: source, target and perhaps a weight, between blanks or commas.
+def parse(text: bytes, what: str, line0: int, form: TextForm = textform.PAIRS) -> EdgeArrays:
+    """Edges from lines of text: source, target and perhaps a weight, in some of its columns.
 
-    Lines that are empty, or begin with # or %, are left out. Either all lines have a weight, or
-    none has. The last line need not end with a line feed.
+    Lines that are empty, or begin with #, % or //, are left out. The last line need not end with a
+    line feed.
 
     Args:
         text: whole lines.
         what: name of the text, for errors.
         line0: number of the lines in front of it.
-        weighted: lines in front have weights; None: there are no edges in front.
+        form: of the lines.
 
     Returns:
-        Sources, targets, and weights if there are any.
+        Sources, targets, and weights if the form has them.
 
     Raises:
         ValueError: a line is no edge; with its number.
@@ -405,18 +406,19 @@ def parse(text: bytes, what: str, line0: int, weighted: bool | None = None) -> E
         text += b"\n"
     room = text.count(b"\n")
     source, target = np.empty(room, np.int64), np.empty(room, np.int64)
-    weight = np.empty(room, np.float64)
+    weight = np.empty(0 if form.weight is None else room, np.float64)
     read = _ffi.new("struct ftrma_graph_read *")
-    read.weighted = -1 if weighted is None else weighted
+    lines = _ffi.new("struct ftrma_graph_form *", (
+        form.separator.encode() or b"\0", form.mark.encode() or b"\0", form.columns, form.source,
+        form.target, -1 if form.weight is None else form.weight, form.base))
     result = _lib().ftrma_graph_parse(
-        _ffi.from_buffer("char[]", text), len(text), read, _at("int64_t", source),
+        _ffi.from_buffer("char[]", text), len(text), lines, read, _at("int64_t", source),
         _at("int64_t", target), _at("double", weight))
     if result == -2:
         raise MemoryError("no memory for a locale")
     if result:
         line = text[read.begin : text.index(b"\n", read.begin)]
-        before = None if read.weighted < 0 else bool(read.weighted)
-        references.edge(line, f"{what}: line {line0 + read.lines + 1}", before)
+        textform.edge(line, f"{what}: line {line0 + read.lines + 1}", form)
         raise AssertionError(f"C refuses a line that the reference takes: {line!r}")
     count = int(read.edges)
-    return source[:count], target[:count], weight[:count] if read.weighted == 1 else None
+    return source[:count], target[:count], None if form.weight is None else weight[:count]

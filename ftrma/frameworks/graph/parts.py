@@ -24,6 +24,7 @@ from .references import MOST_ID, AnyArray, Columns, EdgeArrays, Floats, Ints, Ma
 KINDS = ("hash", "range", "edges")  # of partitions
 PLACED = {"hash": "mixed rounds", "range": "range"}  # in keys of files: changes with the owners
 MOST_VERTICES = 2**44  # of a graph: more than any job has memory for; no product of it wraps
+EXACT = 2**53  # integers up to here are floats without rounding
 LOOK_BYTES = 1 << 26  # that are taken between two looks at the memory that is left
 
 
@@ -145,23 +146,24 @@ class Graph:
         chunks: gives all edges, a chunk at a time, the same at each call; all chunks have weights,
             or none has.
         what: the graph in a word, for errors.
-        names: other ids of its vertices, (n,), if it has been relabelled.
+        names: other ids of its vertices, (n,), if it has been relabelled, or if ids are words.
         file: its edges are read from a file, which may be gone when they are needed again.
         edges: about how many edges there are; 0: that is not known.
         key: tells the graph from all other graphs, in all jobs, or is a function that gives that;
             "": nothing tells it.
+        read_as: how its file was read, for people.
 
     Raises:
         ValueError: there are no vertices, or (when edges are looked at) an edge leads out of them.
     """
 
     def __init__(self, n: int, chunks: Callable[[], Iterator[EdgeArrays]], what: str,
-                 names: Ints | None = None, *, file: bool = False, edges: int = 0,
-                 key: str | Callable[[], str] = "") -> None:
+                 names: AnyArray | None = None, *, file: bool = False, edges: int = 0,
+                 key: str | Callable[[], str] = "", read_as: str = "") -> None:
         if n < 1:
             raise ValueError(f"{what}: a graph of {n} vertices; it needs one at least")
         self.n, self.chunks, self.what, self.names = n, chunks, what, names
-        self.file, self.edges, self._key = file, edges, key
+        self.file, self.edges, self._key, self.read_as = file, edges, key, read_as
 
     @cached_property
     def key(self) -> str:
@@ -318,7 +320,7 @@ def of_edges(n: int, source: npt.ArrayLike, target: npt.ArrayLike,
     ends = [np.asarray(ids) for ids in (source, target)]
     if weight is not None and np.asarray(weight).dtype.kind not in "biuf":
         raise ValueError(f"{what}: weights of dtype {np.asarray(weight).dtype}; give real numbers")
-    weights = None if weight is None else np.asarray(weight, np.float64)
+    weights = None if weight is None else _weights(np.asarray(weight), what)
     arrays = ends if weights is None else [*ends, weights]
     _check_edges(what, ends, arrays)
     first, second = (array.astype(np.int64) for array in ends)
@@ -331,6 +333,17 @@ def of_edges(n: int, source: npt.ArrayLike, target: npt.ArrayLike,
 
     return Graph(n, lambda: iter([(first, second, weights)]), what, edges=len(first),
                  key=key or contents)
+
+
+def _weights(weight: AnyArray, what: str) -> Floats:
+    """Weights as floats; integers that a float does not hold are refused, not rounded."""
+    if weight.dtype.kind in "iu" and weight.dtype.itemsize == 8:
+        large = weight[(weight > EXACT) | (weight < (-EXACT if weight.dtype.kind == "i" else 0))]
+        for value in large.tolist():
+            if int(float(value)) != value:
+                raise ValueError(f"{what}: weight {value} is no number that a float holds exactly; "
+                                 "give floats to have it rounded")
+    return np.asarray(weight, np.float64)
 
 
 def _check_edges(what: str, ends: Sequence[AnyArray], arrays: Sequence[AnyArray]) -> None:
@@ -361,7 +374,7 @@ def symmetric(graph: Graph) -> Graph:
             yield target, source, weight
 
     return Graph(graph.n, chunks, graph.what, graph.names, file=graph.file,
-                 edges=2 * graph.edges, key=graph.derived("symmetric"))
+                 edges=2 * graph.edges, key=graph.derived("symmetric"), read_as=graph.read_as)
 
 
 def relabel(graph: Graph) -> Graph:
@@ -385,4 +398,4 @@ def relabel(graph: Graph) -> Graph:
         raise ValueError(f"{graph.what}: has no edges, so no vertices when it is relabelled")
     return Graph(len(names), chunks, graph.what,
                  names if graph.names is None else graph.names[names], file=graph.file,
-                 edges=graph.edges, key=graph.derived("relabelled"))
+                 edges=graph.edges, key=graph.derived("relabelled"), read_as=graph.read_as)

@@ -6,15 +6,12 @@ to be a NaN).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from ...host.messages import one_line
 
 AnyArray = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -26,9 +23,6 @@ EdgeArrays = tuple[Ints, Ints, Floats | None]  # sources, targets, weights
 USES: dict[str, Callable[[AnyArray, AnyArray], AnyArray]] = {"plus": np.add,
                                                              "times": np.multiply}
 MOST_ID = 2**63 - 1
-SHOWN = 40  # characters of a word that is wrong
-NUMBER = re.compile(rb"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)",
-                    re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -180,71 +174,3 @@ def _mix(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
     return z ^ z >> np.uint64(31)
-
-
-# ---- edge lists as text ---------------------------------------------------------------------
-
-
-def parse(text: bytes, what: str, line0: int, weighted: bool | None = None) -> EdgeArrays:
-    """See `kernels.parse`."""
-    found = []
-    for number, line in enumerate(text.split(b"\n"), line0 + 1):
-        one = edge(line, f"{what}: line {number}", weighted)
-        if one is not None:
-            found.append(one)
-            weighted = one[2] is not None
-    source, target, weight = zip(*found, strict=True) if found else ((), (), ())
-    return (np.array(source, np.int64), np.array(target, np.int64),
-            np.array(weight, np.float64) if weighted else None)
-
-
-def edge(line: bytes, where: str,
-         weighted: bool | None) -> tuple[int, int, float | None] | None:
-    """The edge in a line of text; None: the line has none.
-
-    Args:
-        where: place of the line, for errors.
-        weighted: lines before have a weight; None: there are no edges before.
-
-    Raises:
-        ValueError: the line is no edge, or has no weight where others have one, or the reverse.
-    """
-    words = [word for word in re.split(rb"[ \t,]+", line.removesuffix(b"\r")) if word]
-    if not words or words[0][:1] in (b"#", b"%"):
-        return None
-    source = _id(words[0], where)
-    if len(words) == 1:
-        raise ValueError(f"{where}: {_shown(words[0])} has no target; a line has source, target "
-                         "and perhaps a weight")
-    target = _id(words[1], where)
-    has = len(words) > 2
-    if weighted is not None and has != weighted:
-        raise ValueError(f"{where}: has {'a' if has else 'no'} weight, and lines before have "
-                         f"{'one' if weighted else 'none'}; give all of them one, or none")
-    if not has:
-        return source, target, None
-    if not NUMBER.fullmatch(words[2]):
-        raise ValueError(f"{where}: weight {_shown(words[2])} is no number")
-    weight = float(words[2])
-    if weight != weight:
-        raise ValueError(f"{where}: the weight is NaN")
-    if len(words) > 3:
-        raise ValueError(f"{where}: {_shown(words[3])} behind the weight; a line has source, "
-                         "target and perhaps a weight")
-    return source, target, weight
-
-
-def _id(word: bytes, where: str) -> int:
-    if not re.fullmatch(rb"-?[0-9]+", word):
-        raise ValueError(f"{where}: {_shown(word)} is no id of a vertex; ids are whole numbers, "
-                         "and comments begin with #")
-    digits = word.lstrip(b"-0")
-    if word.startswith(b"-") or len(digits) > 19 or int(digits or b"0") > MOST_ID:
-        raise ValueError(f"{where}: id {_shown(word, quote='')} is out of range; ids are 0 to "
-                         f"{MOST_ID}")
-    return int(digits or b"0")
-
-
-def _shown(word: bytes, quote: str = "'") -> str:
-    text = one_line(word[:SHOWN].decode("ascii", "backslashreplace"))
-    return f"{quote}{text}{quote}{'...' if len(word) > SHOWN else ''}"

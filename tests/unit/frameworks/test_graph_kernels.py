@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ftrma.frameworks.graph import generate, kernels, references
+from ftrma.frameworks.graph import generate, kernels, references, textform
 from ftrma.frameworks.graph.references import AnyArray
+from ftrma.frameworks.graph.textform import PAIRS, WEIGHTED, TextForm
 
 SEEDS = st.integers(0, 2**32)
 TYPES = [np.float64, np.float32, np.int64, np.int32, np.uint64]
@@ -214,48 +216,60 @@ WORDS = st.one_of(
                      "+1", "1.", ".5", ".", "1e5", "1e-5", "-1e+22", "1e23", "1e400", "-1e-400",
                      "2.2250738585072011e-308", "9007199254740993", "0.1", "1e", "1e+", "inf",
                      "-INF", "Infinity", "infinite", "nan", "-NaN", "0x10", "1_0", "x", "#", "%1",
-                     "\x00", "1\x0b2", "é"]),
-    st.floats(allow_nan=False).map(repr),
-    st.text("0123456789.eE+-", max_size=30))
-BLANKS = st.sampled_from([" ", "\t", ",", "  ", ", ", " \t,"])
+                     "\x00", "1\x0b2", "é", "1" + "0" * 22, "9" * 400, "-9007199254740993", "",
+                     "0" * 5000 + "7", '"7"', '"1', '"a,b"', '"a""b"', '"1"2', '""', "//", "a"]),
+    st.floats(allow_nan=False).map(repr), st.floats(allow_nan=False).map(lambda x: f'"{x!r}"'),
+    st.text("0123456789.eE+-\"", max_size=30))
+BLANKS = st.sampled_from([" ", "\t", ",", "  ", ", ", " \t,", ";", "; ", " ;", ";;"])
 LINES = st.builds(lambda words, blank, before, after, end: before + blank.join(words) + after + end,
-                  st.lists(WORDS, max_size=4), BLANKS, st.sampled_from(["", " ", "\t"]),
-                  st.sampled_from(["", " ", ","]), st.sampled_from(["", "\r"]))
+                  st.lists(WORDS, max_size=4), BLANKS, st.sampled_from(["", " ", "\t", ";"]),
+                  st.sampled_from(["", " ", ",", ";"]), st.sampled_from(["", "\r"]))
 NUMBERS = st.floats(allow_nan=False).map(repr)
 IDS = st.integers(0, 2**63 - 1).map(str)
-GOOD = st.one_of(st.sampled_from(["", "# x", "%", " \t", "\r"]),
+GOOD = st.one_of(st.sampled_from(["", "# x", "%", "//", " \t", "\r"]),
                  st.builds(lambda a, b, w, blank: blank.join([a, b, w]), IDS, IDS, NUMBERS, BLANKS))
+FORMS = st.builds(TextForm, st.sampled_from(["", "", ",", ";", "\t"]), st.integers(0, 2),
+                  st.integers(0, 2), st.sampled_from([None, 0, 1, 2, 3]), st.integers(0, 4),
+                  st.sampled_from(["", "", "a"]), st.integers(0, 2)).filter(
+                      lambda form: len({form.source, form.target, form.weight}) == 3)
 
 
-def parsed(module: Any, text: bytes, weighted: bool | None) -> Any:
+def parsed(module: Any, text: bytes, form: TextForm) -> Any:
     try:
-        return module.parse(text, "text", 5, weighted)
+        return module.parse(text, "text", 5, form)
     except ValueError as error:
         return str(error)
 
 
-@settings(max_examples=4 * settings.default.max_examples)
+@settings(max_examples=6 * settings.default.max_examples)
 @given(st.one_of(st.lists(LINES, max_size=3), st.lists(GOOD, max_size=6)),
-       st.sampled_from([None, True, False]), st.sampled_from(["", "\n"]))
-@example(["0 1 1\x00"], None, "\n")
-@example(["0 1 1e308999999999999999999"], None, "")
-@example(["1 2 1" + "0" * 400 + "e-400"], None, "")
-@example(["1 2 0." + "0" * 400 + "1e400"], None, "")
-@example(["1 2 12345678901234567890123e-5"], None, "")
-@example(["\r 1 2"], None, "")
-def test_text(lines: list[str], weighted: bool | None, end: str) -> None:
+       st.one_of(FORMS, st.sampled_from([PAIRS, WEIGHTED, replace(WEIGHTED, separator=";")])),
+       st.sampled_from(["", "\n"]))
+@example(["0 1 1\x00"], WEIGHTED, "\n")
+@example(["0 1 1e308999999999999999999"], WEIGHTED, "")
+@example(["1 2 1" + "0" * 400 + "e-400"], WEIGHTED, "")
+@example(["1 2 0." + "0" * 400 + "1e400"], WEIGHTED, "")
+@example(["1 2 12345678901234567890123e-5"], WEIGHTED, "")
+@example(["1 2 9007199254740993", "1 2 9007199254740992"], WEIGHTED, "")
+@example(["1 2 -9007199254740993"], WEIGHTED, "")
+@example(["1 2 9007199254740993.0"], WEIGHTED, "")
+@example(["1 2 1" + "0" * 22, "1 2 1" + "0" * 23], WEIGHTED, "")
+@example(['"1" , "2",  "a,""b" ,3'], TextForm(",", weight=3, columns=4), "")
+@example(['1,"2,3'], TextForm(","), "")
+@example(["1,2,,"], TextForm(",", columns=4), "\r\n")
+@example(["p 3", "a 1 2 7"], TextForm("", 1, 2, 3, 4, "a", 1), "")
+@example(["\r 1 2"], PAIRS, "")
+def test_text(lines: list[str], form: TextForm, end: str) -> None:
     """Law: C finds the edges that the reference finds, weights to the last bit, and refuses the
     same lines in the same words."""
     text = ("\n".join(lines) + end).encode()
-    found, expected = (parsed(module, text, weighted) for module in (kernels, references))
+    found, expected = parsed(kernels, text, form), parsed(textform, text, form)
     if isinstance(expected, str):
         assert found == expected
         return
     assert same(found[0], expected[0]) and same(found[1], expected[1])
-    if expected[2] is None or not len(expected[0]):
-        assert found[2] is None or not len(found[2])
-    else:
-        assert same(found[2], expected[2])
+    assert (found[2] is None) == (expected[2] is None) == (form.weight is None)
+    assert found[2] is None or same(found[2], expected[2])
 
 
 @pytest.mark.parametrize(("call", "words"), [
