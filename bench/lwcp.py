@@ -6,8 +6,8 @@ have to have equal bits. Names are the paper's, times those of slot 0, which sur
   T_norm     of a step without failure
   T_recov    of a step that is taken again
   T_cpstep   of the step that an attempt begins with, whose messages are sent again
-  T_cp       by which the first checkpoint holds a slot up, with --spill also by its file; all
-             T_cp: of the run's steps without failure, by all checkpoints
+  T_cp       by which the first checkpoint holds a slot up; all T_cp: of the run's steps without
+             failure, by all checkpoints
   T_log      (bytes) that a step leaves in the logs
   T_logload  to have the messages of a step that was taken before, from logs
 
@@ -44,7 +44,6 @@ RATIOS: dict[str, tuple[str, str, str, str, float]] = {
 SPEEDS = {"hwlog": 3.0, "lwlog": 3.0}  # T_norm / T_recov that are aimed at
 SHARE = 2.0  # percent of a run that light checkpoints may take
 LOGGING = 3.0  # percent of T_norm that logging may take
-FILES = 12.0  # ratios of T_cp that are aimed at where checkpoints go to files, too
 
 
 def parse(arguments: list[str]) -> Namespace:
@@ -92,7 +91,7 @@ def main(arguments: list[str]) -> int:
             raise BenchError("the recoveries have not come to the same bits")
     report["found"] = {recovery: {name: spread(row[name] for row in found) for name in found[0]}
                        for recovery, found in rows.items()}
-    report["ratios"] = compare(rows, files=report["files"])
+    report["ratios"] = compare(rows)
     common.finish(report, options, text(report))
     if "plot" in options:
         draw(report, options.plot)
@@ -106,7 +105,8 @@ def launch(options: Namespace, recovery: str) -> tuple[int, JsonObject]:
     words = [options.program, options.graph, recovery, str(options.every), str(options.steps)]
     with ExitStack() as stack:
         if options.spill:
-            words.append(stack.enter_context(TemporaryDirectory(dir=options.spill)))
+            flags += ["--spill", stack.enter_context(TemporaryDirectory(dir=options.spill)),
+                      "--spill-interval", "1-th"]
         said, stats = launching.run_protected(options.slots, SCRIPT, words, flags,
                                               options.timeout, deaths=1)
     found = only_recovery(stats, "reentry")
@@ -162,7 +162,7 @@ def checkpoint(stats: JsonObject, recovery: str) -> JsonObject:
     return {"bytes, MiB": first["bytes"] / MIB, "until folded, ms": first["seconds"] * 1e3}
 
 
-def compare(rows: dict[str, list[JsonObject]], *, files: bool) -> JsonObject:
+def compare(rows: dict[str, list[JsonObject]]) -> JsonObject:
     """For each ratio its spread, the paper's, and the aim (None: it is reported alone)."""
 
     def of(recovery: str, name: str) -> list[float]:
@@ -170,8 +170,6 @@ def compare(rows: dict[str, list[JsonObject]], *, files: bool) -> JsonObject:
 
     found: JsonObject = {}
     for name, (what, above, below, paper, aim) in RATIOS.items():
-        if files and what == "T_cp, ms":
-            aim = FILES
         found[name] = {"spread": spread(ratios(of(above, what), of(below, what))), "paper": paper,
                        "aim": [">=", aim] if aim else None}
     for recovery, speed in SPEEDS.items():

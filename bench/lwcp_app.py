@@ -29,9 +29,8 @@ def main() -> None:
     parser.add_argument("recovery")
     parser.add_argument("every", type=int)
     parser.add_argument("steps", type=int)
-    parser.add_argument("spill", nargs="?")
     options = parser.parse_args()
-    engine = graph.Engine(options.recovery, options.every, spill=options.spill)
+    engine = graph.Engine(options.recovery, options.every)
     given = command.graph_of(engine, options.graph)
     if options.program == "pagerank":
         result = engine.run(given, pregel.PageRank(options.steps))

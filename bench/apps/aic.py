@@ -48,7 +48,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--send-portion", type=float, default=0.01)
     parser.add_argument("--send-seconds", type=float, default=0.5)
     parser.add_argument("--recovery", choices=("all", "survivors"), default="all")
-    parser.add_argument("--spill")
     parser.add_argument("--source", type=int)
     parser.add_argument("--beta", type=float)
     parser.add_argument("--every", type=int, default=100)
@@ -82,7 +81,7 @@ def run(options: argparse.Namespace) -> tuple[aic_programs.Choice, Any]:
         choice.program, choice.graph, eps=options.eps, portion=options.portion,
         send_portion=options.send_portion, send_seconds=options.send_seconds,
         snapshot=make(options.snapshot), recovery=options.recovery,
-        spill=options.spill, progress=options.progress)
+        progress=options.progress)
     return choice, result
 
 

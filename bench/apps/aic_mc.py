@@ -56,7 +56,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--owner", default="random")
     parser.add_argument("--snapshot", default="virtual:2")
     parser.add_argument("--pace", type=float, default=0.0)
-    parser.add_argument("--spill")
     parser.add_argument("--recovery", choices=("all",), default="all")
     parser.add_argument("--progress", action="store_true")
     parser.add_argument("--check", action="store_true")
@@ -104,7 +103,7 @@ def fitted(options: argparse.Namespace) -> tuple[aic.MatrixCompletion, Any, dict
         options.rank, regularization=options.regularization, step=options.step,
         decay=options.decay, epochs=options.epochs, rmse=options.rmse, seed=options.seed,
         owner=options.owner, biases=people if options.biases is None else options.biases == "yes",
-        snapshot=make(options.snapshot), spill=options.spill, pace=options.pace,
+        snapshot=make(options.snapshot), pace=options.pace,
         progress=options.progress)
     began = time.perf_counter()
     model.fit(*known, shape=matrix.shape)

@@ -55,7 +55,6 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--partition", default="hash")
     parser.add_argument("--checkpoint")
     parser.add_argument("--cache")
-    parser.add_argument("--spill")
     parser.add_argument("--progress", action="store_true")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--tolerance", type=float, default=1e-6)
@@ -191,7 +190,7 @@ def main(arguments: list[str]) -> int:
         corrects = options.recovery in PHOENIX_RECOVERIES
         del sys.argv[1:]  # what tells a run from others is in the program and the graph
         engine = graph.Engine(recovery=options.recovery, checkpoint=options.checkpoint,
-                              partition=options.partition, cache=options.cache, spill=options.spill,
+                              partition=options.partition, cache=options.cache,
                               progress=options.progress)
         found = graph_of(engine, options)
         if options.program == "sssp":

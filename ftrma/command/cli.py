@@ -51,10 +51,6 @@ def build_parser() -> argparse.ArgumentParser:
         " (FTRMA_SPARES=2 for --spares 2) and in a file ftrma.toml; the command line wins.",
     )
     add_run_options(run)
-    run.add_argument(
-        "--resume", metavar="DIR|JOB",
-        help="go on from the newest checkpoint in files, or with a job whose 'ftrma run' was killed"
-    )
     run.add_argument("script", nargs="?", help="the program")
     run.add_argument(
         "-m", dest="module", metavar="MODULE", nargs=argparse.REMAINDER,
@@ -67,7 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
                                         description=command.DESCRIPTION)
         command.add_arguments(framework)
         add_run_options(framework)
-        framework.set_defaults(run=command_framework, framework=command, resume=None, module=None)
+        framework.set_defaults(run=command_framework, framework=command, module=None)
     demo = commands.add_parser("demo", help="kill a process of an FFT and watch it come back")
     demo.add_argument("-v", "--verbose", action="store_true", help="show the commands that run")
     demo.set_defaults(run=command_demo)
@@ -92,16 +88,18 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of a protected run, but for those of files if the command has its own."""
+    """Add the options of a protected run."""
     for option in settings.OPTIONS:
-        if option.attribute in settings.FILES and own_files(parser):
-            continue
         action: dict[str, Any] = {"action": "append" if option.repeatable else "store"}
         if not option.metavar:
             action = {"action": "store_const", "const": settings.YES}
         parser.add_argument(
             option.flag, dest=option.attribute, metavar=option.metavar, help=option.help, **action
         )
+    parser.add_argument(
+        "--resume", metavar="DIR|JOB",
+        help="go on from the newest checkpoint in files, or with a job whose 'ftrma run' was killed"
+    )
     parser.add_argument("--stats", metavar="FILE", help="write what happened as JSON")
     parser.add_argument(
         "--config", metavar="FILE|none",
@@ -110,12 +108,6 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--show-config", action="store_true",
                         help="print all options and where their values come from, and run nothing")
-
-
-def own_files(parser: argparse.ArgumentParser) -> bool:
-    """Say whether a command has a ``--spill`` of its own: a framework's."""
-    found = parser._option_string_actions.get("--spill")
-    return found is not None and found.help not in {option.help for option in settings.OPTIONS}
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -351,8 +343,6 @@ def command_framework(arguments: argparse.Namespace) -> int:
     if arguments.show_config:
         return show_configuration(arguments)
     asked = arguments.framework.invocation(arguments)
-    if not hasattr(arguments, "spill_keep"):
-        arguments.spill = None  # it has gone into the words of the program
     app = apps.find_app(*asked.apps)
     if not app:
         raise ValueError(f"this installation lacks {' or '.join(asked.apps)} in "

@@ -36,7 +36,9 @@ from ..vault import spillparts
 from ..vault.spillparts import PartWriter
 from ..vault.vault import Vault
 
-LOOK_S = 0.02  # between looks at what is to be written
+LOOK_S = 0.02  # between looks at a version that is being written
+HELD_LOOK_S = 0.002  # between looks of a program that waits for the disk
+IDLE_S = 0.1  # between looks if there is none: each look takes the GIL from the program
 
 
 class Spilling:
@@ -117,13 +119,13 @@ class Spilling:
         deadline = time.monotonic() + timeouts.SPILL_READ.s
         while condition() and time.monotonic() < deadline:
             self.view.unwind_if_alarmed()
-            time.sleep(LOOK_S / 10)
+            time.sleep(HELD_LOOK_S)
 
     # -- the thread -------------------------------------------------------------------------------
 
     def _run(self, stopped: threading.Event) -> None:
         """Write what is named, until the attempt is over."""
-        while not stopped.wait(LOOK_S):
+        while not stopped.wait(LOOK_S if self._under_way else IDLE_S):
             words = self.view.words
             named = words.spill
             if not named or words.committed < named:
@@ -135,6 +137,12 @@ class Spilling:
                 self._write_part(named, stopped)
             elif self._slot == 0 and self._all_written(named):
                 self._write_manifest(named)
+
+    @property
+    def _under_way(self) -> bool:
+        """A version is named that this slot has not done with yet."""
+        words = self.view.words
+        return words.me.spilled < words.spill or (self._slot == 0 and self.busy)
 
     def _write_part(self, version: Version, stopped: threading.Event) -> None:
         assert self.vault and self.writer

@@ -497,9 +497,6 @@ OPTIONS = [
 ]
 
 
-FILES = {option.attribute for option in OPTIONS if option.attribute.startswith("spill")}
-
-
 def from_environment(environ: Mapping[str, str] = os.environ) -> Options:
     """Options from ``FTRMA_*``.
 

@@ -6,6 +6,8 @@ Law: a file is whole, and on the disk, before another one speaks of it.
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import hashlib
 import os
 import time
@@ -78,6 +80,9 @@ class PartWriter:
     def write(self, point: Point, vault: Vault, seal: Seal) -> int:
         """Write the part of a checkpoint; returns the bytes that were written.
 
+        A part that is whole already stays: another process had the slot, and a manifest may speak
+        of the part's files.
+
         Args:
             vault: of the slot; its copy is at the version, and stays so meanwhile.
             seal: of the vault's record.
@@ -86,11 +91,18 @@ class PartWriter:
             OSError: it cannot be written; nothing of it is left then. CorruptVault: the copy is
                 damaged. FtrmaError: there is no key, or a directory that is not this user's.
         """
+        if (self.directory / point.name / self.name).exists():
+            return 0
         try:
             return self._write(point, vault, seal)
         except BaseException:  # what a full disk has taken of it would fill it further
             _remove_part(self.directory / point.name, self.slot)
             raise
+
+    @property
+    def name(self) -> str:
+        """Name of the file that is written last."""
+        return f"slot-{self.slot}.json"
 
     def _write(self, point: Point, vault: Vault, seal: Seal) -> int:
         record = vault.record_of(seal)
@@ -110,8 +122,7 @@ class PartWriter:
             {"record": record, "files": [[file.name, list(file.places.items())] for file in files]},
             Seal(spillfiles.key(), f"slot {self.slot}", f"{point.name} in files"))
         private.replace(place / f"slot-{self.slot}.record", text, lasting=True)
-        name = f"slot-{self.slot}.json"
-        private.replace(place / name, tagged(f"{point.name}/{name}", {
+        private.replace(place / self.name, tagged(f"{point.name}/{self.name}", {
             "format": FORMAT, "slot": self.slot, "entry": point.entry, "version": point.version,
             "arrays": [{"name": array.name, "dtype": _dtype_text(array.dtype),
                         "shape": array.shape, "file": f"{file.name}.data",
@@ -151,6 +162,7 @@ class PartWriter:
         crcs = vaults.crcs(vault.c, -1, vault.used)
         sums = []
         with private.make(path.with_suffix(".data")) as data:
+            _bypass_cache(data.fileno(), True)
             for array in arrays:
                 first, count = extents[array.key][0], blocks_of(array.size_bytes)
                 damaged = vaults.check(vault.c, vault.c, -1, first, first + count)
@@ -174,10 +186,29 @@ def blocks_of(size_bytes: int) -> int:
     return max(1, blocks(size_bytes))
 
 
+def _bypass_cache(fd: int, bypass: bool) -> bool:
+    """Let writes go from the vault to the disk without a copy, or no longer; False: they cannot.
+
+    A copy in the page cache would take the program's CPU and memory, and nobody reads it soon.
+    """
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    wanted = flags | os.O_DIRECT if bypass else flags & ~os.O_DIRECT
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETFL, wanted)
+    except OSError:  # this file system has no such writes
+        return False
+    return wanted != flags
+
+
 def _write_all(fd: int, data: memoryview) -> None:
     """Write all bytes to a file; a disk may take them in parts."""
     while data:
-        data = data[os.write(fd, data):]
+        try:
+            data = data[os.write(fd, data):]
+        except OSError as error:
+            # Writes past the cache need whole sectors, at places that are multiples of them.
+            if error.errno != errno.EINVAL or not _bypass_cache(fd, False):
+                raise
 
 
 def _sizes(path: Path) -> dict[str, Any]:

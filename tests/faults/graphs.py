@@ -135,8 +135,7 @@ def main() -> None:
     directory = sys.argv.pop(1)  # another one in each launch
     recovery, *names = sys.argv[1:]
     topology = names.pop(0) if names[0] in ("parity", "loader") else None
-    engine = graph.Engine(recovery=recovery, checkpoint=5, topology=topology,
-                          spill=os.environ.get("SPILL"))
+    engine = graph.Engine(recovery=recovery, checkpoint=5, topology=topology)
     found, steps = {}, {}
     for name in names:
         make, program, field = PROGRAMS[name]

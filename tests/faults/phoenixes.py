@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -43,8 +42,7 @@ PROGRAMS: dict[str, tuple[Callable[[], data.Graph], Callable[[data.Graph], Any],
 def main() -> None:
     directory = sys.argv.pop(1)  # another one in each launch
     recovery, *names = sys.argv[1:]
-    spill = os.environ.get("SPILL")
-    engine = graph.Engine(recovery, 5 if spill else None, spill=spill)
+    engine = graph.Engine(recovery)
     found, rounds = {}, {}
     for name in names:
         make, program, field = PROGRAMS[name]

@@ -161,23 +161,6 @@ def test_steps_that_are_too_long() -> None:
     assert result.status != 0 and "give a smaller step, 1 say" in result.stderr, result
 
 
-@pytest.mark.full
-def test_a_lost_job_goes_on(tmp_path: Path) -> None:
-    """Law: by the same command, from the newest snapshot of which all slots have files."""
-    lost = completion("--kill", "0@aic.begin:6", "--kill", "1@repair", spill=str(tmp_path))
-    assert lost.status == 70, lost
-    result = completion(spill=str(tmp_path))
-    assert_right(result)
-    assert "goes on from snapshot" in result.stderr, result
-    assert assert_snapshots(result) > 0, result
-    again = completion(spill=str(tmp_path))  # it has ended
-    for name, array in again.of_slots("model", SLOTS)[0].items():
-        assert (array == result.results["model-0"][name]).all(), (name, again)
-    other = completion(spill=str(tmp_path), seed=5)  # it is another one
-    assert_right(other)
-    assert (other.results["model-0"]["rows"] != result.results["model-0"]["rows"]).any()
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("mode", MODES)
 def test_over_two_nodes(mode: str) -> None:

@@ -74,8 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for option in (*GRAPH_OPTIONS, *COMPLETION_OPTIONS):
         add(f"--{option.name}", metavar="X" if isinstance(option.least, float) else "K",
             help=option.text)
-    add("--spill", metavar="DIR", help="leave snapshots there, too: the same command goes on from"
-        " them if the job is lost")
     add("--check", action="store_true", help="compare the result with scipy's, or with the noise of"
         " a planted matrix")
     add("--plot", metavar="FILE", help="draw the progress over time, with snapshots and failures"
@@ -105,7 +103,7 @@ def invocation(arguments: argparse.Namespace) -> Invocation:
         words.append("--progress")
     if arguments.check:
         words.append("--check")
-    for name in ("recovery", "spill", "plot", "out"):
+    for name in ("recovery", "plot", "out"):
         if getattr(arguments, name):
             words += [f"--{name}", getattr(arguments, name)]
     writes = tuple((f"--{name}", getattr(arguments, name)) for name in ("plot", "out")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import numbers
-import os
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -53,8 +52,6 @@ class MatrixCompletion:
         biases: subtract how much each row and each column is above the mean, before factors are
             found: of advantage for ratings by people.
         snapshot: how snapshots are taken; None: none is, and a failure begins the run anew.
-        spill: a directory where snapshots go, too, each slot's in a file: a job that has lost more
-            than can be rebuilt goes on from there by the same command.
         pace: seconds that an update, a step on one entry, takes at least, by sleeping, to emulate
             slow machines; a list has one of each slot. 0: as long as it takes.
         progress: True: slot 0 tells it on standard error; or a function that slot 0 calls with
@@ -88,11 +85,11 @@ class MatrixCompletion:
                  decay: float = 0.01, epochs: int = 60, rmse: float | None = None, seed: int = 0,
                  owner: str = "random", biases: bool = False,
                  snapshot: SnapshotMode | None = DEFAULT_SNAPSHOT,
-                 spill: str | os.PathLike[str] | None = None, pace: float | list[float] = 0.0,
+                 pace: float | list[float] = 0.0,
                  progress: bool | Callable[[CompletionProgress], object] = False) -> None:
         self.rank, self.regularization = rank, regularization
         self.step, self.decay, self.epochs, self.rmse = step, decay, epochs, rmse
-        self.seed, self.owner, self.snapshot, self.spill = seed, owner, snapshot, spill
+        self.seed, self.owner, self.snapshot = seed, owner, snapshot
         self.biases, self.pace, self.progress = biases, pace, progress
 
     # ---- scikit-learn's habits --------------------------------------------------------------
@@ -160,7 +157,7 @@ class MatrixCompletion:
         rules = self._rules(deviation)
         told = Told(self.progress, deviation)
         scaled = known.with_values(left / deviation)
-        found = find(rules, scaled, self.snapshot, self.spill, self.pace, told)
+        found = find(rules, scaled, self.snapshot, self.pace, told)
         if found.diverged:
             raise ValueError(f"step={self.step:g}: the errors grow without bound; give a smaller "
                              f"step, {self.step / 3:.2g} say")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import time
@@ -126,13 +125,13 @@ class Found:
 
 
 def find(rules: Rules, known: Known, snapshot: SnapshotMode | None,
-         spill: str | os.PathLike[str] | None, pace: float | list[float], told: Told) -> Found:
+         pace: float | list[float], told: Told) -> Found:
     """Find the factors.
 
     Args:
         rules: the parameters.
         known: all known entries, of mean 0 and standard deviation 1.
-        snapshot, spill, pace: see `completion.MatrixCompletion`.
+        snapshot, pace: see `completion.MatrixCompletion`.
         told: takes the progress, at slot 0.
 
     MPI: collective over all slots.
@@ -146,10 +145,7 @@ def find(rules: Rules, known: Known, snapshot: SnapshotMode | None,
     comm = MPI.COMM_WORLD
     paces = _paces(pace, comm.size)
     words = ("MatrixCompletion", rules, known.shape, known.digest(), comm.size)
-    files = None
-    if spill is not None:
-        files = os.fspath(spill), hashlib.sha256(repr(words).encode()).hexdigest()
-    execution = Execution(comm, words, snapshot, pace_s=paces[comm.rank], spill=files,
+    execution = Execution(comm, words, snapshot, pace_s=paces[comm.rank],
                           tell=told.tell if comm.rank == 0 else None)
     if comm.rank == 0:
         told.remember(f"{execution.prefix}progress")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import time
@@ -18,7 +17,6 @@ from ..graph.part_store import PartStore
 from ..graph.parts import Graph, Part, Partition, check_kind
 from ..graph.references import Ints
 from ..graph.runner import Settings
-from ..graph.spill import key_of
 from .delta_program import DeltaProgram, check_eps, check_program, check_weights
 from .delta_workload import STATUS, DeltaWorkload
 from .execution import MOST_MOMENTS, Execution, Moment, Outcome, peeks
@@ -120,7 +118,7 @@ def run(program: DeltaProgram, graph: Graph, *, eps: float = 1e-6, portion: floa
         snapshot: SnapshotMode | None = DEFAULT_SNAPSHOT, recovery: str = "all",
         partition: str = "hash", topology: str | None = None,
         cache: str | os.PathLike[str] | None = None,
-        spill: str | os.PathLike[str] | None = None, pace: float | list[float] = 0.0,
+        pace: float | list[float] = 0.0,
         progress: bool | Callable[[Progress], object] = False, most_updates: float | None = None,
         seed: int = 1) -> Result:
     """Run a delta-accumulative program until no vertex has a priority above `eps`.
@@ -138,8 +136,6 @@ def run(program: DeltaProgram, graph: Graph, *, eps: float = 1e-6, portion: floa
         recovery: "all": after a failure all load the newest snapshot; "survivors": they keep their
             values, and only the vertices of lost slots begin anew, or from the newest snapshot.
         partition, topology, cache: as `ftrma.graph.Engine` has them.
-        spill: a directory where snapshots go, too, each slot's in a file: a job that has lost more
-            than its parity has goes on from there when it is started again, as graphs do.
         pace: seconds that an update of a vertex takes at least, by sleeping, to emulate slow
             machines; a list has one of each slot.
         progress: True: slot 0 tells it on standard error; or a function that slot 0 calls with it.
@@ -164,16 +160,13 @@ def run(program: DeltaProgram, graph: Graph, *, eps: float = 1e-6, portion: floa
     paces = [float(pace)] * comm.size if isinstance(pace, int | float) else [*map(float, pace)]
     if len(paces) != comm.size or min(paces) < 0:
         raise ValueError(f"pace {pace!r}: give seconds, or a list of {comm.size}, none negative")
-    words = (type(program).__name__, np.dtype(program.dtype), graph.n, partition, comm.size, eps)
-    files = None
-    if spill is not None:
-        key = key_of(graph, Partition("hash", graph.n, comm.size), program, "aic", 0)
-        files = os.fspath(spill), hashlib.sha256(repr((key, words)).encode()).hexdigest()
-    execution = Execution(comm, words, snapshot, pace_s=paces[comm.rank], spill=files)
+    words = (type(program).__name__, np.dtype(program.dtype), graph.n, graph.edges, partition,
+             comm.size, eps)
+    execution = Execution(comm, words, snapshot, pace_s=paces[comm.rank])
     tells = _Tells(program, progress, f"{execution.prefix}history")
     execution.tell = tells.tell
     parts = PartStore(comm, Settings("aic", None, partition, topology,
-                                     None if cache is None else os.fspath(cache), None, 0),
+                                     None if cache is None else os.fspath(cache), 0),
                       by_default=True)
     placed = parts.partition(graph, execution.run)
     ids = placed.ids(comm.rank)

@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 
 from ... import framework
-from ...framework import entries, kept
+from ...framework import entries
 from ..graph.runs import runs
 from .kinds import AnyArray, Floats, Workload
 from .modes import SnapshotMode
 from .rings import Rings, allocate
 from .snapshots import LOG, SnapshotStatistics
-from .spill import END, SnapshotFiles
 from .worker import HELD, Worker
 
 MOST_MOMENTS = 4096  # of a history; at more, each second one is left out
@@ -77,18 +76,12 @@ class JobStore:
 
     Args:
         prefix: of the names of entries.
-
-    Attributes:
-        files: where snapshots go, too; None: nowhere.
     """
 
     def __init__(self, prefix: str) -> None:
         self.prefix, self._before = prefix, framework.committed()
-        self.files: SnapshotFiles | None = None
         self._open: int | None = None  # generation of the snapshot that is being staged
         self._version = self._generation = 0  # of the newest one that is staged
-        self._unwritten = 0  # number of the snapshot that has no file yet; 0: none
-        self._parts: dict[str, AnyArray] = {}  # of a snapshot, where the job keeps none
 
     @property
     def generation(self) -> int:
@@ -98,11 +91,7 @@ class JobStore:
         return framework.staging.ready()
 
     def begin(self, arrays: Mapping[str, AnyArray], generation: int) -> bool:
-        self.write()
-        if self._unwritten:
-            return False
         entries.drop(self.prefix + LOG)  # that of the snapshot before
-        self._parts = {}
         self.put(arrays)
         begun = framework.staging.begin(generation)
         self._open = generation if begun else None
@@ -117,10 +106,7 @@ class JobStore:
         framework.staging.add()
         self._generation = self.generation
         self._open, self._version = None, framework.staging.end()
-        whole = self._version > 0 or framework.attempt() == 0
-        if whole and self.files:
-            self._unwritten = note["number"]
-        return whole
+        return self._version > 0 or framework.attempt() == 0
 
     def committed(self) -> int:
         return framework.committed() - self._before
@@ -128,24 +114,13 @@ class JobStore:
     def settled(self) -> bool:
         """Say that entries read as in the newest snapshot that is safe."""
         if self._generation != self.generation and framework.committed() < self._version:
-            self._version = self._unwritten = 0  # a repair has undone it
+            self._version = 0  # a repair has undone it
         return self._open != self.generation and framework.committed() >= self._version
-
-    def write(self) -> None:
-        """Write the newest snapshot to its file, if it is safe and has none."""
-        if not self.files or not self.settled() or not self._unwritten:
-            return
-        number, self._unwritten = self._unwritten, 0
-        names = [name for name in self._parts if self.prefix + name in entries]
-        arrays = {name: entries.read(self.prefix + name) for name in names} or self._parts
-        self.files.leave(number, arrays)
 
     def put(self, arrays: Mapping[str, AnyArray]) -> None:
         """Have the next checkpoint hold these arrays."""
-        alone = self.files is not None and framework.attempt() == 0
         for name, array in arrays.items():
             entries.put(self.prefix + name, array)
-            self._parts[name] = array.copy() if alone else array
 
     def newest(self, names: Iterable[str]) -> dict[str, AnyArray] | None:
         """Read the newest snapshot; None: there is none.
@@ -173,8 +148,6 @@ class Execution:
         mode: of snapshots; None: there are none.
         pace_s: that an update takes at least, by sleeping.
         tell: takes a moment of the run, at slot 0, some times a second.
-        spill: a directory where snapshots go, too, and a key that tells the run from all others, in
-            all jobs; None: they stay in memory.
 
     Attributes:
         tell: see above.
@@ -187,8 +160,7 @@ class Execution:
     """
 
     def __init__(self, comm: Any, words: Sequence[object], mode: SnapshotMode | None, *,
-                 pace_s: float = 0.0, tell: Callable[[Moment], None] | None = None,
-                 spill: tuple[str, str] | None = None) -> None:
+                 pace_s: float = 0.0, tell: Callable[[Moment], None] | None = None) -> None:
         framework.claim("aic")
         self.comm, self.mode, self.pace_s, self.tell = comm, mode, pace_s, tell
         self.run = runs.next()
@@ -198,12 +170,9 @@ class Execution:
         self._worker: Worker | None = None
         self._names: list[str] = []
         self.view: Callable[[Peek], Any] = lambda peek: peek
-        if spill:
-            self.store.files = SnapshotFiles(comm, spill[0], self.run, spill[1])
-        self._found: dict[str, AnyArray] | None = None  # a snapshot of an earlier job
 
     def saved(self) -> Outcome | None:
-        """The result of this run, if it had ended before a failure, or in an earlier job.
+        """The result of this run, if it had ended before a failure.
 
         Raises:
             RuntimeError: that run was another one.
@@ -211,7 +180,7 @@ class Execution:
         MPI: collective over all slots.
         """
         if self.prefix + "ended" not in entries:
-            return self._recovered()
+            return None
         identity, count = entries.read(self.prefix + "ended")
         if int(identity) != self._identity:
             raise RuntimeError(f"run {self.run} of the job was of another program or graph before a"
@@ -221,29 +190,6 @@ class Execution:
         allocate(self.comm, 0).Free()  # windows are known by their order
         return Outcome({name: entries.read(f"{self.prefix}result {name}").copy()
                         for name in names}, ended_before=True)
-
-    def _recovered(self) -> Outcome | None:
-        """Look for files of an earlier job, unless the run is known; a result, if one has it.
-
-        MPI: collective over all slots.
-        """
-        files, known = self.store.files, f"{self.prefix}known"
-        if files is None:
-            return None
-        fresh = not (known in kept or self.prefix + "note" in entries)
-        found = files.recover() if all(self.comm.allgather(fresh)) else None
-        kept[known] = 1
-        if found is None:
-            return None
-        number, arrays = found
-        if number != END:
-            self._found = arrays  # for plain mpiexec
-            self.store.put(arrays)
-            confirm()
-            return None
-        self._save(arrays)
-        allocate(self.comm, 0).Free()  # windows are known by their order
-        return Outcome(arrays, ended_before=True)
 
     def carry_out(self, make: Callable[[Rings], Workload],
                   begin: Callable[[Workload, Worker, Mapping[str, AnyArray] | None], None],
@@ -260,7 +206,7 @@ class Execution:
         rings = Rings(self.comm)
         workload = make(rings)
         names = self._names = list(workload.arrays())
-        found = self.store.newest(names) or self._found
+        found = self.store.newest(names)
         worker = self._worker = Worker(
             rings, workload, self.store, self.mode, pace_s=self.pace_s,
             number=int(found["note"][0]) if found else 0,
@@ -271,15 +217,12 @@ class Execution:
         try:
             while worker.turn():
                 peeks.serve()
-                self.store.write()
         finally:
             peeks.end()
         seconds = time.monotonic() - began
         arrays = dict(result(workload))
         self.store.forget(names)
         self._save(arrays)
-        if self.store.files:
-            self.store.files.end(arrays)
         snapshots = worker.snapshots.history if worker.snapshots else []
         messages = int(getattr(workload, "messages", rings.sent_records))
         outcome = Outcome(arrays, False, seconds, rings.sent_records, rings.sent_bytes, messages,

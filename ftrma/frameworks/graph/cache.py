@@ -79,7 +79,7 @@ def write(directory: str, graph: Graph, partition: Partition, slot: int, part: P
                      "is made again when it is needed", who="graph")
 
 
-# ---- files of arrays, also those of `spill` -------------------------------------
+# ---- files of arrays --------------------------------------------------------------
 
 
 def fetch(path: str, key: str) -> tuple[dict[str, AnyArray] | None, str]:
@@ -105,11 +105,8 @@ def fetch(path: str, key: str) -> tuple[dict[str, AnyArray] | None, str]:
         return None, f"{path} cannot be read: {error.strerror}"
 
 
-def leave(path: str, key: str, arrays: Mapping[str, Any], *, lasting: bool = False) -> str:
+def leave(path: str, key: str, arrays: Mapping[str, Any]) -> str:
     """Write a file of arrays, in place of one of that name.
-
-    Args:
-        lasting: the file is there also if power fails now.
 
     Returns:
         Why the file cannot be written, then nothing is left of it; "" if it is there.
@@ -123,18 +120,9 @@ def leave(path: str, key: str, arrays: Mapping[str, Any], *, lasting: bool = Fal
             with private.make(draft) as file:
                 np.savez(_Tagged(file, tag), **arrays)
                 file.write(tag.digest())
-                if lasting:
-                    file.flush()
-                    os.fsync(file.fileno())
             os.replace(draft, path)
         finally:
             draft.unlink(missing_ok=True)
-        if lasting:
-            place = os.open(directory, os.O_RDONLY)
-            try:
-                os.fsync(place)
-            finally:
-                os.close(place)
     except FtrmaError as error:
         return str(error)
     except OSError as error:

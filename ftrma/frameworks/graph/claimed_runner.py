@@ -15,8 +15,7 @@ from ...framework import entries, kept
 from .part_store import PartStore
 from .parts import Part, Partition
 from .references import AnyArray
-from .runner import GraphRunner, NotEnded, P, RunOutcome, Saved, Settings, Task, saved_result
-from .spill import Spill, key_of
+from .runner import GraphRunner, NotEnded, P, RunOutcome, Settings, Task, saved_result
 from .transport import pass_by
 
 
@@ -51,14 +50,8 @@ class ClaimedRunner(GraphRunner[P]):
 
     def _fields(self, task: Task[P], partition: Partition) -> dict[str, AnyArray]:
         """This slot's part of the result: the one that a checkpoint has, or that of a run now."""
-        files = None
-        if self.settings.spill is not None:
-            key = key_of(task.graph, partition, task.program, self.settings.recovery, task.run)
-            files = Spill(self.comm, self.settings.spill, task.run, key)
-            files.recover(kept)
-        saved: Saved = files or entries
         try:
-            found = saved_result(task.program, kept, saved, task.run, task.identity)
+            found = saved_result(task.program, kept, entries, task.run, task.identity)
         except NotEnded:
             pass_by(self.comm)
             raise
@@ -66,15 +59,13 @@ class ClaimedRunner(GraphRunner[P]):
             pass_by(self.comm)
             return found
         return self.compute(task, partition,
-                            lambda: self.parts.part(task.graph, partition, task.run), saved, files)
+                            lambda: self.parts.part(task.graph, partition, task.run))
 
     @abstractmethod
-    def compute(self, task: Task[P], partition: Partition, part_of: Callable[[], Part],
-                saved: Saved, files: Spill | None) -> dict[str, AnyArray]:
+    def compute(self, task: Task[P], partition: Partition, part_of: Callable[[], Part]
+                ) -> dict[str, AnyArray]:
         """Run a program that no checkpoint has a result of; this slot's fields.
 
         Args:
             part_of: gives this slot's part of the graph.
-            saved: what checkpoints have.
-            files: write them to files, too.
         """

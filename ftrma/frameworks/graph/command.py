@@ -36,8 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " mixed (hash), stretches of as many ids, or stretches of about as many edges")
     add("--cache", metavar="DIR", help="leave the slots' parts of the graph there, for replaced"
         " slots and later runs")
-    add("--spill", metavar="DIR", help="leave checkpoints there, too: the same command goes on from"
-        " them if the job is lost")
     add("--steps", metavar="K", help="of pagerank (30)")
     add("--tolerance", metavar="E", help="of pagerank by phoenix or cr: of all errors together"
         " (1e-6)")
@@ -82,7 +80,7 @@ def invocation(arguments: argparse.Namespace) -> Invocation:
         value = getattr(arguments, name)
         if value is not None:
             words += [f"--{name}", str(whole(f"--{name}", value, least, 10**9))]
-    for name in ("partition", "cache", "spill", "out"):
+    for name in ("partition", "cache", "out"):
         if getattr(arguments, name):
             words += [f"--{name}", getattr(arguments, name)]
     words += reading_words(arguments)

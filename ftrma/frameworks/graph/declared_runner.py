@@ -54,9 +54,6 @@ class DeclaredRunner(GraphRunner[VertexProgram]):
         if settings.topology == "parity":
             raise ValueError(f"topology 'parity' with recovery {recovery!r}, which saves no graph; "
                              "give \"loader\", or \"files\" and a cache")
-        if settings.spill is not None:
-            raise ValueError(f"spill with recovery {recovery!r}, whose checkpoints are ftrma's "
-                             "own; give another recovery, or leave spill out")
         if isinstance(checkpoint, float):
             raise ValueError(f"checkpoint {checkpoint!r} with recovery {recovery!r}: give steps "
                              "between two, \"daly\" or \"never\"; seconds are for ftrma run's "

@@ -93,8 +93,6 @@ class Engine:
             that comes from a file; loader with "phoenix", "cr", "causal" and "rollback".
         cache: a directory where each slot leaves its part of a graph, also for later jobs, see
             `cache`.
-        spill: a directory where checkpoints go, too, each slot's in a file: a job that has lost
-            more than its parity has goes on from there when it is started again, see `spill`.
         log_bytes: size of a slot's logs from which on a checkpoint is due.
         progress: slot 0 tells steps on standard error.
 
@@ -108,8 +106,7 @@ class Engine:
     def __init__(self, recovery: str = "lwlog", checkpoint: int | float | str | None = None,
                  partition: str = "hash", *, topology: str | None = None,
                  cache: str | os.PathLike[str] | None = None,
-                 spill: str | os.PathLike[str] | None = None, log_bytes: int = LOG_BYTES,
-                 progress: bool = False) -> None:
+                 log_bytes: int = LOG_BYTES, progress: bool = False) -> None:
         if recovery not in RECOVERIES:
             raise ValueError(f"recovery {recovery!r}: give one of {', '.join(RECOVERIES)}")
         if topology is not None and topology not in TOPOLOGIES:
@@ -122,8 +119,7 @@ class Engine:
         from ftrma import MPI
 
         self.comm = MPI.COMM_WORLD
-        settings = Settings(recovery, checkpoint, partition, topology, _path(cache), _path(spill),
-                            log_bytes)
+        settings = Settings(recovery, checkpoint, partition, topology, _path(cache), log_bytes)
         made = next(kind for kind in RUNNERS if recovery in kind.recoveries)
         self.runner = made(self.comm, settings)
         self.progress = progress and self.comm.rank == 0
@@ -180,8 +176,8 @@ class Engine:
             self._tell(report)
 
         settings = self.runner.settings
-        words = (type(program).__name__, *program.fields.items(), graph.n, settings.partition,
-                 settings.recovery)
+        words = (type(program).__name__, *program.fields.items(), graph.n, graph.edges,
+                 settings.partition, settings.recovery)
         identity = zlib.crc32(" ".join(map(str, words)).encode())
         found = self.runner.run(Task(graph, program, run, identity, most, tell))
         return Result(self.comm, graph, found.ids, found.fields, reports, found.wholes,

@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from ... import framework
-from ...framework import kept
+from ...framework import entries, kept
 from . import phoenix_program
 from .claimed_runner import ClaimedRunner
 from .parts import Part, Partition
@@ -31,8 +31,7 @@ from .phoenix_slot import (
 )
 from .phoenix_transport import PhoenixWindow
 from .references import AnyArray
-from .runner import NotEnded, Saved, StepReport, Task, Transport, save_result, summed
-from .spill import Spill
+from .runner import NotEnded, StepReport, Task, Transport, save_result, summed
 from .transport import pass_by
 
 
@@ -66,8 +65,7 @@ class PhoenixRunner(ClaimedRunner[PhoenixProgram]):
         return f"round {report.step}: {report.active} active"
 
     def compute(self, task: Task[PhoenixProgram], partition: Partition,
-                part_of: Callable[[], Part], saved: Saved,
-                files: Spill | None) -> dict[str, AnyArray]:
+                part_of: Callable[[], Part]) -> dict[str, AnyArray]:
         comm, program, recovery = self.comm, task.program, self.settings.recovery
         levels = comm.allgather(level(kept, task.run, task.identity))
         found = kept_result(program, kept, task.run, levels)
@@ -75,11 +73,11 @@ class PhoenixRunner(ClaimedRunner[PhoenixProgram]):
             pass_by(comm)
             return found
         part = part_of()
-        self.parts.save(task.graph, part, task.run, saved, heavy=False)
+        self.parts.save(task.graph, part, task.run, entries, heavy=False)
         asked = comm.alltoall([part.targets[part.to(slot)] for slot in range(comm.size)])
         slot = PhoenixSlot(program, part, partition.n, [partition.local(ids) for ids in asked],
-                           recovery, kept, saved, task.run, task.identity, levels)
-        window = PhoenixWindow(comm, self.interval_s, task.tell, slot.room(), files=files)
+                           recovery, kept, entries, task.run, task.identity, levels)
+        window = PhoenixWindow(comm, self.interval_s, task.tell, slot.room())
         try:
             found = run(slot, window, every=self.every, most=task.most)
         except NotEnded:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, Protocol
 
 from ... import framework
+from ...framework import entries
 from . import pregel_program
 from .claimed_runner import ClaimedRunner
 from .messages import Lane, Records, Sending
@@ -23,7 +24,6 @@ from .pregel_transport import PregelWindow
 from .references import AnyArray
 from .runner import (
     NotEnded,
-    Saved,
     Settings,
     StepReport,
     Task,
@@ -33,7 +33,6 @@ from .runner import (
     save_result,
     summed,
 )
-from .spill import Spill
 
 
 class PregelTransport(Transport, Protocol):
@@ -75,17 +74,16 @@ class PregelRunner(ClaimedRunner[VertexProgram]):
     def progress(self, report: StepReport) -> str:
         return f"step {report.step}: {report.active} active, {report.messages} messages"
 
-    def compute(self, task: Task[VertexProgram], partition: Partition, part_of: Callable[[], Part],
-                saved: Saved, files: Spill | None) -> dict[str, AnyArray]:
+    def compute(self, task: Task[VertexProgram], partition: Partition, part_of: Callable[[], Part]
+                ) -> dict[str, AnyArray]:
         settings, part = self.settings, part_of()
-        window = PregelWindow(self.comm, partition, part, task.program, self.interval_s, task.tell,
-                              files=files)
+        window = PregelWindow(self.comm, partition, part, task.program, self.interval_s, task.tell)
         slot = PregelSlot(task.program, part, task.graph.n, window.rows, settings.recovery,
-                          framework.kept, saved, task.run, task.identity, settings.log_bytes)
+                          framework.kept, entries, task.run, task.identity, settings.log_bytes)
         if slot.recovery != settings.recovery and self.comm.rank == 0 and framework.attempt() < 2:
             print(f"graph: {type(task.program).__name__} defines compute() alone, so its messages "
                   f"are saved: recovery is {slot.recovery}", file=sys.stderr, flush=True)
-        self.parts.save(task.graph, part, task.run, saved, heavy=not slot.light)
+        self.parts.save(task.graph, part, task.run, entries, heavy=not slot.light)
         try:
             found = run(slot, window, every=self.every, most=task.most)
         except NotEnded:

@@ -18,7 +18,7 @@ from .parts import Part, Partition
 from .pregel_program import VertexProgram
 from .references import AnyArray, Ints
 from .runner import StepReport
-from .transport import CheckpointFiles, WindowTransport, allocate
+from .transport import WindowTransport, allocate
 
 PIECE = 1 << 30  # bytes of records that leave a slot at a time
 NONE, ALL, SOME = 0, 1, 2  # forms of a lane: no message, one to each target, one to those it marks
@@ -53,7 +53,7 @@ class PregelWindow(WindowTransport):
     """Implements `pregel_runner.PregelTransport`.
 
     Args:
-        comm, interval_s, tell, files, make: see `WindowTransport`.
+        comm, interval_s, tell, make: see `WindowTransport`.
         partition, part: of the graph.
         program: whose messages these are.
         sources: as an earlier attempt of the run had them; then no slot is asked.
@@ -69,8 +69,8 @@ class PregelWindow(WindowTransport):
 
     def __init__(self, comm: Any, partition: Partition, part: Part, program: VertexProgram,
                  interval_s: float | None, tell: Callable[[StepReport], None],
-                 sources: Sources | None = None, make: Callable[[Ints], Any] | None = None,
-                 files: CheckpointFiles | None = None) -> None:
+                 sources: Sources | None = None, make: Callable[[Ints], Any] | None = None
+                 ) -> None:
         self.part, self.partition, self.program = part, partition, program
         self.message = np.dtype(program.message)
         self.record = np.dtype([("row", "i8"), ("value", self.message)])
@@ -84,7 +84,7 @@ class PregelWindow(WindowTransport):
         self.rows = [partition.local(ids) for ids in asked]
         each = 0 if program.combine is None else self.message.itemsize + 1
         super().__init__(comm, interval_s, tell, [(len(ids) * each + 7) // 8 * 8 for ids in asked],
-                         files=files, offsets=sources and sources[2:], make=make)
+                         offsets=sources and sources[2:], make=make)
         self.sources: Sources = (ids, counts, self.there, self.halves)
         # In this step: form of the lane to each slot, records for each slot, all that has come.
         self._forms = np.zeros(comm.size, np.int64)

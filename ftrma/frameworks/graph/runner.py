@@ -68,7 +68,6 @@ class Settings:
     partition: str
     topology: str | None
     cache: str | None
-    spill: str | None
     log_bytes: int
 
 

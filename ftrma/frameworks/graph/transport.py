@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -44,12 +44,6 @@ def pass_by(comm: Any) -> None:
     allocate(comm, 0).Free()
 
 
-class CheckpointFiles(Protocol):
-    """The part of `spill.Spill` that a run uses."""
-
-    def write(self) -> None: ...
-
-
 class WindowTransport:
     """The window of a run, and the dealings of the run with its job.
 
@@ -58,7 +52,6 @@ class WindowTransport:
         interval_s: seconds after which a checkpoint is due; None: the job's interval decides.
         tell: takes the report of each step.
         lanes: bytes of each slot's lane to this one, for one step.
-        files: write checkpoints to files, too.
         offsets: where the lanes to each slot begin there, and the size of a half there, for each
             slot, if both are known; then no slot is asked.
         make: gives the window, which stays when the run is over; else one is made, and freed.
@@ -72,10 +65,10 @@ class WindowTransport:
     """
 
     def __init__(self, comm: Any, interval_s: float | None, tell: Callable[[StepReport], None],
-                 lanes: Sequence[int], *, files: CheckpointFiles | None = None,
+                 lanes: Sequence[int], *,
                  offsets: tuple[Ints, Ints] | None = None,
                  make: Callable[[Ints], Any] | None = None) -> None:
-        self.comm, self.interval_s, self.tell, self.files = comm, interval_s, tell, files
+        self.comm, self.interval_s, self.tell = comm, interval_s, tell
         self.taken_s = time.monotonic()
         self.at: Ints = np.concatenate([[0], np.cumsum(lanes)]).astype(np.int64)
         if offsets is None:
@@ -132,8 +125,6 @@ class WindowTransport:
 
     def checkpoint(self) -> int:
         version = int(min(self.comm.allgather(framework.safepoint(take=True))))
-        if self.files:
-            self.files.write()
         self.taken_s = time.monotonic()
         return version
 

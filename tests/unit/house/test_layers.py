@@ -37,7 +37,7 @@ DOOR = {FRONT, "host"}  # what they may use
 # Frameworks that use modules of another one: graphs are the same for both.
 BORROWED = {"aic": {f"frameworks.graph.{name}" for name in
                     ("cache", "data", "files", "generate", "kernels", "part_store", "parts",
-                     "references", "runner", "runs", "spill")}}
+                     "references", "runner", "runs")}}
 
 
 def name_of(path: Path) -> str:

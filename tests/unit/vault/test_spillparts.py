@@ -5,6 +5,8 @@ MPI is not started; vaults are files of a test's own directory.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Callable
@@ -127,6 +129,21 @@ def test_what_has_not_changed_is_linked(slot: Slot) -> None:
     assert slot.read(second) == expected
 
 
+def test_a_part_that_is_whole_stays(slot: Slot) -> None:
+    """Law: a process that takes the slot over writes no part again that a manifest may speak of;
+    a part that was not written to its end it does write."""
+    slot.stage()
+    point = slot.write()
+    slot.writer = PartWriter(slot.home / "files", 0)
+    place = slot.home / "files" / point.name
+    before = {path.name: path.read_bytes() for path in place.iterdir()}
+    assert slot.writer.write(point, slot.vault, seal(slot.version)) == 0
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == before
+    (place / "slot-0.json").unlink()
+    assert slot.writer.write(point, slot.vault, seal(slot.version)) > 0
+    assert slot.read(point) == slot.contents()
+
+
 def test_a_file_system_without_links_does(slot: Slot, monkeypatch: pytest.MonkeyPatch) -> None:
     slot.stage()
     slot.write()
@@ -138,6 +155,39 @@ def test_a_file_system_without_links_does(slot: Slot, monkeypatch: pytest.Monkey
     slot.arrays["window", 0][0] += 1
     slot.stage()
     assert slot.read(slot.write()) == slot.contents()
+
+
+@pytest.mark.parametrize("takes", ["all", "whole sectors", "no writes past the cache"])
+def test_writes_pass_the_page_cache_where_they_can(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch, takes: str
+) -> None:
+    """Law: data go to the disk without a copy in memory, or with one where the file system wants
+    that; the bytes are the same."""
+    write, control, past = os.write, fcntl.fcntl, []
+
+    def write_some(fd: int, data: memoryview) -> int:
+        past.append(bool(control(fd, fcntl.F_GETFL) & os.O_DIRECT))
+        if takes == "whole sectors" and past[-1]:
+            if len(past) > 1:
+                raise OSError(errno.EINVAL, "Invalid argument")
+            return write(fd, data[:4096])
+        return write(fd, data)
+
+    def control_some(fd: int, command: int, *words: int) -> int:
+        if takes == "no writes past the cache" and command == fcntl.F_SETFL:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return control(fd, command, *words)
+
+    monkeypatch.setattr(os, "write", write_some)
+    monkeypatch.setattr(fcntl, "fcntl", control_some)
+    slot.stage()
+    assert slot.read(slot.write()) == slot.contents()
+    if takes == "all":
+        assert all(past) or not any(past), "a file system takes them or not"
+    elif takes == "no writes past the cache":
+        assert not any(past)
+    else:
+        assert past[:2] in ([True, True], [False, False]) and not any(past[2:])
 
 
 def test_numpy_alone_reads_it(slot: Slot) -> None:
