@@ -251,10 +251,9 @@ class OneNode:
         return time.monotonic() - self.lacking_since > timeouts.FORKED.s
 
     def unnoticed(self, gone: list[int]) -> str:
-        procs = self.launch.procs()
-        alive = {p.pid for p in procs if p.state == job.ProcessState.ALIVE}
-        known = {p.pid for p in procs if p.pid}
-        if not any(pid in alive or pid not in known for pid in gone):
+        # One may die amid joining: the control file has its number then, and it does not live yet.
+        noticed = {p.pid for p in self.launch.procs() if p.state == job.ProcessState.DEAD}
+        if noticed >= {*gone}:
             self.unnoticed_since = None
         elif self.unnoticed_since is None:
             self.unnoticed_since = time.monotonic()

@@ -1,0 +1,113 @@
+"""Draws scenarios by a number, runs them, and shortens one that fails."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+from .world import Fault, Outcome, Scenario, World
+
+# Places of the protocol where a process of some role comes by.
+PLACES = ("start", "end", "put", "put-landed", "safepoint", "checkpoint", "stage", "staged", "sum",
+          "commit", "fold", "folded", "repair", "restore", "reset", "reentry", "live")
+KINDS = ("kill",) * 10 + ("place",) * 10 + ("freeze",) * 2 + ("launcher", "supervisor", "stumble")
+
+
+def draw_fault(random: Random, within: int) -> Fault:
+    """Draw what befalls a job after the fault before, so many turns later at most."""
+    kind = random.choice(KINDS)
+    after = random.randrange(1, within)
+    if kind == "place":
+        return Fault(kind, int(2 ** random.uniform(0, 5)), place=random.choice(PLACES),
+                     role=random.choice(("", "slot", "checksum", "spare")))
+    ms = random.choice((1, 30, 800, 7000)) if kind == "freeze" else 0
+    return Fault(kind, after, random.randrange(64), ms=ms)
+
+
+def draw(seed: int) -> Scenario:
+    """Draw a scenario."""
+    random = Random(f"scenario {seed}")
+    slots = random.choice((3, 4, 4, 5))
+    size = random.choice((2, 3, slots))
+    strength = random.choice((1, 1, 2))
+    groups = -(-slots // size)
+    count = random.choice((0, 1, 1, 2, 2, 3, 3, 4, 6))
+    steps = random.choice((3, 6, 10))
+    # A step takes some 60 turns and a repair a hundred: some faults come amid the repair of others.
+    faults = tuple(draw_fault(random, random.choice((60 * steps, 60 * steps, 30, 200))
+                              if i else 60 * steps) for i in range(count))
+    return Scenario(
+        seed, slots, size, strength, spares=random.choice((0, 1, 2, 2, 3, 3, 4, groups * strength)),
+        steps=steps, policy=random.choice(("auto", "auto", "rollback")),
+        interval=random.choice((0, 0, 1e-4, 1e-3, "daly", "never")),
+        fresh=random.random() < 0.05, ulfm=random.random() < 0.95, faults=faults)
+
+
+@dataclass
+class Tally:
+    """Sums of runs: their number, turns and accesses, and how often each thing came to pass."""
+
+    runs: int = 0
+    failed: int = 0
+    turns: int = 0
+    points: int = 0
+    faults: int = 0
+    ends: Counter[int | None] = field(default_factory=Counter)
+    deaths: Counter[str] = field(default_factory=Counter)
+    recoveries: Counter[str] = field(default_factory=Counter)
+
+    def add(self, outcome: Outcome) -> None:
+        self.runs += 1
+        self.failed += bool(outcome.wrong)
+        self.turns += outcome.turns
+        self.points += outcome.points
+        self.faults += outcome.fired
+        self.ends[outcome.status] += 1
+        self.deaths.update(outcome.deaths)
+        self.recoveries.update(outcome.recoveries)
+
+
+def run(scenario: Scenario) -> Outcome:
+    return World(scenario).run()
+
+
+def smaller(scenario: Scenario) -> Iterator[Scenario]:
+    """Scenarios with less in them: fewer faults above all."""
+    faults = scenario.faults
+    for i in range(len(faults)):
+        yield dataclasses.replace(scenario, faults=faults[:i] + faults[i + 1:])
+    for steps in range(1, scenario.steps):
+        yield dataclasses.replace(scenario, steps=steps)
+    for spares in range(scenario.spares):
+        yield dataclasses.replace(scenario, spares=spares)
+    if scenario.slots > 3:
+        yield dataclasses.replace(scenario, slots=scenario.slots - 1)
+    for i, fault in enumerate(faults):
+        for after in {1, fault.after // 2} - {fault.after, 0}:
+            less = dataclasses.replace(fault, after=after)
+            yield dataclasses.replace(scenario, faults=(*faults[:i], less, *faults[i + 1:]))
+
+
+def shorten(scenario: Scenario, fails: Callable[[Scenario], bool], tries: int = 300) -> Scenario:
+    """Leave out of a scenario what it fails without.
+
+    Each smaller scenario is also tried with a few other orders of turns.
+
+    Args:
+        fails: runs a scenario.
+        tries: runs at most.
+    """
+    while tries > 0:
+        for less in smaller(scenario):
+            orders = [less, *(dataclasses.replace(less, seed=scenario.seed + n) for n in (1, 2, 3))]
+            tries -= len(orders)
+            found = next((each for each in orders if fails(each)), None)
+            if found or tries <= 0:
+                break
+        else:
+            return scenario
+        scenario = found or scenario
+    return scenario

@@ -1,0 +1,312 @@
+"""A process of a simulated job: the shipped protocol, and a stand-in for `program` around it.
+
+`SimulatedView` is the shipped view of a job on one node, without a terminal. `SimulatedProcess`
+takes the part of `ftrma.program.runner` and `ftrma.program.session`: it runs the program as a slot,
+serves as a checksum rank or spare, and repairs. The program is deterministic and free of races:
+slots put into two others' windows, meet, get from one, compute, meet, and come to a safepoint.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ftrma.fabric.control_words import ControlWords
+from ftrma.fabric.one_node import OneNodeView
+from ftrma.host.errors import Rollback
+from ftrma.host.key import Key
+from ftrma.native import job, logs
+from ftrma.native.constants import SLOT, WHAT
+from ftrma.native.shared import Control, Proc, Slot, Version
+from ftrma.protocol import coordinated
+from ftrma.protocol.checkpoint_policy import CheckpointPolicy
+from ftrma.protocol.repair import repair
+from ftrma.protocol.restoring import check_own_vault
+from ftrma.protocol.server import Served, Server
+from ftrma.protocol.starting import start_on_node
+from ftrma.vault.vault import Region
+
+from .library import words
+
+if TYPE_CHECKING:
+    from .world import World
+
+WINDOW, STATE = 600, 520  # numbers of 8 bytes: two blocks each, with the record's
+MASK = (1 << 64) - 1
+KEY = Key(bytes(range(32)))
+
+
+def mix(*values: int) -> int:
+    """Mix numbers into one that shows each change of any of them."""
+    found = 0x9E3779B97F4A7C15
+    for value in values:
+        found = (found ^ value) * 0xBF58476D1CE4E5B9 & MASK
+        found ^= found >> 29
+    return found
+
+
+class Memory:
+    """Memory of a slot's program: its part of the window, its state, the step it has come to."""
+
+    def __init__(self) -> None:
+        self.window, self.state, self.step = np.zeros(WINDOW, "u8"), np.zeros(STATE, "u8"), 0
+
+    def bytes(self) -> bytes:
+        return self.window.tobytes() + self.state.tobytes()
+
+
+def puts_of(slot: int, slots: int, step: int, state: Any) -> list[tuple[int, int, int]]:
+    """Targets, places and values of what a slot puts in a step."""
+    return [((slot + away) % slots, (slot * 8 + step % 8 + 256 * (away - 1)) % WINDOW,
+             mix(int(state[0]), step, slot, away)) for away in (1, 2)]
+
+
+def place_of_get(slot: int, slots: int, step: int) -> tuple[int, int]:
+    source = (slot - 1) % slots
+    return source, (((source - 1) % slots) * 8 + step % 8) % WINDOW
+
+
+def compute(memory: Memory, got: int, slot: int, step: int) -> None:
+    state, window = memory.state, memory.window
+    at = (step * 67 + slot) % STATE
+    state[at] ^= np.uint64(mix(got, int(window[(step * 31) % WINDOW]), step))
+    state[0] = mix(int(state[0]), int(state[at]), int(window.sum(dtype="u8")), got)
+
+
+def without_failure(slots: int, steps: int) -> list[bytes]:
+    """Compute in a loop the bytes that each slot has at the end."""
+    all_of = [Memory() for _ in range(slots)]
+    for step in range(steps):
+        for slot, memory in enumerate(all_of):
+            for target, place, value in puts_of(slot, slots, step, memory.state):
+                all_of[target].window[place] = value
+        got = [int(all_of[source].window[place])
+               for source, place in (place_of_get(s, slots, step) for s in range(slots))]
+        for slot, memory in enumerate(all_of):
+            compute(memory, got[slot], slot, step)
+    return [memory.bytes() for memory in all_of]
+
+
+class SimulatedView(OneNodeView):
+    """The shipped view of a job on one node."""
+
+    def __init__(self, world: World, directory: Path, ctl: Control, proc: Proc) -> None:
+        self.world, self.directory, self.key, self.proc, self.ctl = world, directory, KEY, proc, ctl
+        self.words = ControlWords(ctl, proc)
+        self.mapped_vaults = {}
+        ctl.proc[proc].pid = world.launch.pid_of(proc)
+        job.join(ctl, proc, directory)
+
+    def tell(self, text: str) -> None:
+        self.world.told.append(text)
+
+
+class SimulatedProcess:
+    """A process from its start to its end.
+
+    Args:
+        world: that it lives in.
+        proc: its number in its launch.
+    """
+
+    def __init__(self, world: World, proc: int) -> None:
+        self.world, self.scenario = world, world.scenario
+        self.proc = Proc(proc)
+        self.vault: Any = None
+        self.repaired: Any = None
+        self.unwound = False
+        self.ending: BaseException | None = None
+        self.slot = Slot(-1)
+        self.memory = Memory()
+        self.ordinal = self.steps_before = 0
+        self.passed_over = 0  # puts of this step that a replay has not done again
+        self.policy = CheckpointPolicy(self.scenario.interval, 10.0)
+
+    def run(self) -> None:
+        """Live to the end of the launch, as `ProgramRunner.run` does."""
+        world = self.world
+        self.view = view = SimulatedView(world, world.directory, world.launch.ctl, self.proc)
+        view.set_policy(self.scenario.policy, fresh=self.scenario.fresh)
+        self.vault = start_on_node(view)
+        while True:
+            try:
+                if view.role()[0] == SLOT:
+                    if view.alarmed():
+                        raise Rollback("a process failed")
+                    self.run_program()
+                    return
+                server = Server(view, self.vault, lambda: None)
+                served = server.serve()
+                self.vault = server.vault
+                if served is Served.ENDED:
+                    return
+            except Rollback:
+                if self.ending:
+                    raise self.ending from None
+                if self.unwound:
+                    self.unwound = False
+                    continue
+            self.interrupt()
+            self.unwound = False
+
+    def interrupt(self) -> bool:
+        """Repair what is pending, as `Session.interrupt` does."""
+        self.vault, self.repaired = repair(self.view, self.vault)
+        self.world.repaired(self)
+        self.unwound = self.repaired.kind != "causal"
+        if self.vault and not self.unwound:
+            self.vault.undone(Version(self.view.words.me.staged))
+        return not self.unwound
+
+    def interrupted(self) -> int:
+        """Do that for C: 0: the call goes on; 1: it unwinds."""
+        if self.ending:
+            return 1
+        try:
+            return int(not self.interrupt())
+        except Exception as error:
+            self.ending = error
+        except BaseException as error:
+            if type(error).__name__ == "GreenletExit":
+                raise
+            self.ending = error
+        return 1
+
+    # -- the program --------------------------------------------------------------------------
+
+    def run_program(self) -> None:
+        view, world = self.view, self.world
+        replay = bool(view.words.slot(Slot(view.role()[1])).replaying)
+        self.begin_attempt(replay)
+        begun = view.words.attempt == 1 and not view.words.resumed and not replay
+        view.visit("start" if begun else "reentry")
+        if not self.anchored:
+            different = view.slot_that_differs(1234)
+            world.expect(different is None, f"slot {self.slot}: slot {different} differs")
+        while self.memory.step < self.scenario.steps:
+            self.run_step()
+        view.unwind_if_alarmed()
+        view.visit("end")
+        view.words.me.finished = view.words.attempt
+        world.finals[self.slot] = self.memory.bytes()
+        view.end_program()
+
+    def begin_attempt(self, replay: bool) -> None:
+        view, world = self.view, self.world
+        job.attempt_begin()
+        self.slot = slot = Slot(view.role()[1])
+        self.ordinal = self.steps_before = self.passed_over = 0
+        self.memory = Memory()
+        committed = view.words.committed
+        self.anchored = False
+        if self.vault:
+            self.vault.release()
+        if committed:
+            if not replay:
+                check_own_vault(view, slot)
+            self.restore(committed)
+        world.memory[slot] = self.memory
+        self.policy.last = world.time.monotonic()
+        if replay:
+            world.begin_replay(slot, committed, self.memory.step)
+            words().sim.sim_replay(slot, committed)
+            mark = view.words.slot(slot).marks[committed & 1]
+            self.anchored = bool(committed) and not mark.start
+            if self.anchored:
+                words().sim.sim_set_barriers(self.record["barriers"])
+                self.ordinal = self.record["ordinal"]
+                self.steps_before = self.record["step"] - self.ordinal
+        elif view.logs_accesses(trace=False):
+            world.begin_logs(slot, self.memory.step)
+            logs.log_start(committed)
+
+    def restore(self, version: Version) -> None:
+        vault, memory, world = self.vault, self.memory, self.world
+        self.record = record = vault.read_record(self.view.seal(version))
+        for key, array in (("window", memory.window), ("state", memory.state)):
+            vault.copy_out(key, array.ctypes.data, array.nbytes)
+        memory.step = int(record["done"])
+        self.steps_before = max(0, int(record["step"]) - 1)
+        saved = world.history.get((version, self.slot))
+        world.expect(saved == (memory.step, memory.bytes()),
+                     f"slot {self.slot} has other bytes of version {version} than it staged")
+
+    def run_step(self) -> None:
+        slot, memory, slots = self.slot, self.memory, self.scenario.slots
+        step = memory.step
+        for target, place, value in puts_of(slot, slots, step, memory.state):
+            self.put(target, place, value)
+        self.view.barrier()
+        if logs.mode() is not logs.Mode.LIVE:
+            self.world.apply(slot, step)
+        source, place = place_of_get(slot, slots, step)
+        got = self.get(source, place)
+        compute(memory, got, slot, step)
+        self.view.barrier()
+        memory.step, self.passed_over = step + 1, 0
+        self.safepoint()
+
+    def begin_event(self, what: str) -> int:
+        result = logs.event_begin(WHAT[what])
+        if result > 1:
+            raise Rollback("a process failed")
+        return result
+
+    def put(self, target: int, place: int, value: int) -> None:
+        world = self.world
+        if not self.begin_event("PUT"):
+            self.await_live(target)
+            self.view.visit("put")
+            world.log_put(self.slot, target, self.memory.step, place, value)
+            world.scheduler.point()
+            world.memory[target].window[place] = value
+            self.view.visit("put-landed")
+        else:
+            self.passed_over += 1
+        logs.event_finish()
+
+    def get(self, source: int, place: int) -> int:
+        world, step = self.world, self.memory.step
+        if self.begin_event("GET"):
+            value = world.logged_get(self.slot, step)
+        else:
+            self.await_live(source)
+            value = int(world.memory[source].window[place])
+            world.log_get(self.slot, step, value)
+        logs.event_finish()
+        return value
+
+    def await_live(self, slot: int) -> None:
+        if words().sim.sim_await_live(slot):
+            raise Rollback("a process failed")
+
+    def safepoint(self) -> None:
+        """Come to a safepoint, see `Session.safepoint`."""
+        view = self.view
+        view.visit("safepoint")
+        view.unwind_if_alarmed()
+        self.ordinal += 1
+        view.words.me.step = self.steps_before + self.ordinal
+        done, taken = self.begin_event("SAFEPOINT"), Version(0)
+        if not done and coordinated.arrive_if_due(
+                view, self.policy, self.slot, self.ordinal, lambda: 8 * (WINDOW + STATE)):
+            taken = self.checkpoint()
+        logs.event_finish()
+        if taken:
+            coordinated.await_end(view, self.slot, self.ordinal)
+
+    def checkpoint(self) -> Version:
+        memory = self.memory
+        regions = [Region(key, array.ctypes.data, array.nbytes)
+                   for key, array in (("window", memory.window), ("state", memory.state))]
+        record = {"ordinal": self.ordinal, "step": self.steps_before + self.ordinal,
+                  "done": memory.step, "barriers": int(words().sim.sim_barriers())}
+        taken, held_s = coordinated.take_checkpoint(
+            self.view, self.vault, regions, record, self.begin_version)
+        self.policy.delta_s = held_s
+        return taken
+
+    def begin_version(self, version: Version) -> None:
+        self.world.history[version, self.slot] = self.memory.step, self.memory.bytes()

@@ -1,0 +1,291 @@
+/* The waits and alarms of csrc/job, compiled so that many processes of a simulated job live in one
+ * real process and take turns at each load and store of a shared word.
+ *
+ * The sources are those that ship. Around them stand: a point before each access to a shared word,
+ * where the scheduler may take another process's turn; waits that give the turn away instead of
+ * sleeping; a clock that the scheduler sets; and the words that a process has of its own, which are
+ * exchanged when the turn changes. The scheduler is tests/sim/scheduler.py.
+ */
+#define _GNU_SOURCE
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "internal.h"
+
+enum { SIM_POINT, SIM_WAIT, SIM_VISIT, SIM_INTERRUPT, SIM_LIVE };
+typedef int sim_hook(int kind, uint32_t *word, uint64_t value, uint64_t ns);
+
+static sim_hook *hook;
+static int64_t left = INT64_MAX; /* points until the turn ends */
+static uint64_t points, now_ns;
+
+static void sim_point(void)
+{
+    points++;
+    if (--left <= 0)
+        hook(SIM_POINT, NULL, 0, 0);
+}
+
+#undef LOAD
+#undef STORE
+#define LOAD(p) ({ sim_point(); __atomic_load_n((p), __ATOMIC_ACQUIRE); })
+#define STORE(p, v) ({ sim_point(); __atomic_store_n((p), (v), __ATOMIC_SEQ_CST); })
+#define __atomic_compare_exchange_n(...) \
+    ({ sim_point(); __atomic_compare_exchange_n(__VA_ARGS__); })
+
+#include "control.h"
+/* What stands below takes the place of these functions. */
+#define ftrma_now_ns shipped_now_ns
+#define ftrma_wait_step shipped_wait_step
+#define ftrma_nap shipped_nap
+#define ftrma_sleep shipped_sleep
+#include "control.c"
+#undef ftrma_now_ns
+#undef ftrma_wait_step
+#undef ftrma_nap
+#undef ftrma_sleep
+
+#include "alarm.c"
+#include "attempt.c"
+#include "event_clock.c"
+#define interrupt interrupt_function
+#include "interrupt.c"
+#undef interrupt
+#include "event.c"
+#include "meet.c"
+
+/* ---- in place of the rest of the data plane ------------------------------------------------------ */
+
+int ftrma_code_unwind = 1000;
+int ftrma_tracing;
+struct ftrma_trace_record ftrma_trace;
+
+uint64_t ftrma_now_ns(void)
+{
+    return now_ns;
+}
+
+void ftrma_wait_step(unsigned *step, struct ftrma_bell *bell, uint32_t seen, uint64_t awaits)
+{
+    ftrma_ctl->proc[ftrma_me].awaits = awaits;
+    hook(SIM_WAIT, &bell->word, seen, NAP_NS);
+    ++*step;
+}
+
+void ftrma_sleep(uint32_t seen, uint64_t timeout_us)
+{
+    hook(SIM_WAIT, &ftrma_ctl->bell.word, seen, timeout_us * 1000);
+}
+
+void ftrma_failpoint_visit(int failpoint)
+{
+    hook(SIM_VISIT, NULL, (uint64_t)failpoint, 0);
+}
+
+void ftrma_attempt_end(void)
+{
+    ftrma_attempt_advance();
+    ftrma_slots_barrier_reset();
+}
+
+void ftrma_attempt_begin(void)
+{
+    ftrma_attempt_join();
+}
+
+int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory)
+{
+    (void)directory;
+    ftrma_me = proc;
+    ftrma_ctl = ctl;
+    ftrma_round = LOAD(&ctl->alarm);
+    ctl->proc[proc].leaving = 0;
+    STORE(&ctl->proc[proc].state, FTRMA_ALIVE);
+    return 0;
+}
+
+void ftrma_results_lost(int slot)
+{
+    for (int i = 0; i < 2; i++)
+        ftrma_ctl->slots[slot].marks[i].broken |= FTRMA_BROKEN_CHECKSUM;
+    STORE(&ftrma_ctl->slots[slot].demand, 0);
+    STORE(&ftrma_ctl->wanted, 1);
+}
+
+int ftrma_mark_broken(int slot, uint64_t version, const char **call)
+{
+    const struct ftrma_mark *mark = &ftrma_ctl->slots[slot].marks[version & 1];
+    *call = mark->version == version ? mark->call : "";
+    return mark->version == version ? (int)mark->broken : -1;
+}
+
+void ftrma_mail_note(int proc) { (void)proc; }
+void ftrma_mail_alarm(void) {}
+void ftrma_ring_origins(void) {}
+void ftrma_progress(void) {}
+void ftrma_wake_attend(int attends) { (void)attends; }
+void ftrma_log_step(void) {}
+void ftrma_trace_begin(int what, int window) { (void)what, (void)window; }
+void ftrma_trace_end(int mode, uint64_t event, uint64_t clock) { (void)mode, (void)event, (void)clock; }
+void ftrma_trace_note(int what, uint64_t value, uint64_t other) { (void)what, (void)value, (void)other; }
+int ftrma_in_prefix(void) { return 0; }
+
+/* ---- marks and replay, without logs: those are the scheduler's ------------------------------------- */
+
+static uint64_t horizon, marked; /* the last complete event of who died; events before the mark */
+
+static void set_mark(struct ftrma_mark *mark, uint64_t version, int start, uint64_t events, uint64_t hash)
+{
+    *mark = (struct ftrma_mark){.version = version, .start = (uint32_t)start, .events = events,
+                                .hash = hash};
+}
+
+void ftrma_log_start(uint64_t version)
+{
+    int index;
+    struct ftrma_event_clock *t = &ftrma_event_clock;
+    ftrma_my_role(&index);
+    *t = (struct ftrma_event_clock){.on = 1, .slot = &ftrma_ctl->slots[index]};
+    struct ftrma_slot *s = t->slot;
+    STORE(&s->entered, LOAD(&ftrma_ctl->attempt));
+    s->clock = s->events = s->hash[0] = s->hash[1] = s->put = 0;
+    s->marks[0].version = s->marks[1].version = UINT64_MAX;
+    set_mark(&s->marks[version & 1], version, 1, 0, 0);
+}
+
+void ftrma_log_mark(uint64_t version, int alone)
+{
+    struct ftrma_event_clock *t = &ftrma_event_clock;
+    (void)alone;
+    if (t->on)
+        set_mark(&t->slot->marks[version & 1], version, 0, t->events + 1,
+                 ftrma_mix(t->hash, t->signature));
+}
+
+void sim_replay(int slot, uint64_t version)
+{
+    struct ftrma_slot *s = &ftrma_ctl->slots[slot];
+    const struct ftrma_mark *mark = &s->marks[version & 1];
+    horizon = LOAD(&s->events);
+    marked = mark->events;
+    ftrma_event_clock = (struct ftrma_event_clock){.on = 1, .slot = s, .mode = FTRMA_REPLAY,
+                                                   .events = mark->events, .hash = mark->hash};
+}
+
+int ftrma_mode(void)
+{
+    return ftrma_event_clock.mode;
+}
+
+int ftrma_replay_over(void)
+{
+    return !ftrma_event_clock.mode || ftrma_event_clock.events == horizon;
+}
+
+int ftrma_replay_begin(int what)
+{
+    struct ftrma_event_clock *t = &ftrma_event_clock;
+    (void)what;
+    if (ftrma_unwinding())
+        return ftrma_code_unwind;
+    if (t->events < horizon)
+        return 1;
+    hook(SIM_LIVE, NULL, t->events > marked && t->hash != t->slot->hash[t->events & 1], 0);
+    t->slot->hash[t->events & 1] = t->hash;
+    t->clock = LOAD(&t->slot->clock);
+    t->mode = FTRMA_LIVE;
+    ftrma_break(FTRMA_BROKEN_RECOVERED);
+    STORE(&ftrma_ctl->wanted, 1);
+    STORE(&t->slot->replaying, 0);
+    STORE(&ftrma_ctl->replays, 0);
+    ftrma_wake(&ftrma_ctl->live);
+    ftrma_failpoint_visit(FTRMA_FAILPOINT_LIVE);
+    return 0;
+}
+
+void ftrma_replay_end(void)
+{
+    ftrma_event_clock.hash = ftrma_mix(ftrma_event_clock.hash, ftrma_event_clock.signature);
+    ftrma_event_clock.events++;
+}
+
+/* ---- turns --------------------------------------------------------------------------------------- */
+
+/* The words that a process has of its own. */
+struct sim_process {
+    struct ftrma_ctl *ctl;
+    int me;
+    uint64_t round, attempt, lost, barriers, horizon, marked;
+    struct ftrma_thread thread;
+    struct ftrma_event_clock clock;
+};
+
+static int ask_interrupt(void)
+{
+    return hook(SIM_INTERRUPT, NULL, 0, 0);
+}
+
+void sim_begin(sim_hook *function)
+{
+    hook = function;
+    points = 0;
+    ftrma_set_interrupt(ask_interrupt);
+}
+
+void sim_clear(struct sim_process *p)
+{
+    *p = (struct sim_process){.me = -1, .attempt = 1, .thread = {.round = UINT64_MAX}};
+}
+
+void sim_exchange(struct sim_process *off, const struct sim_process *on)
+{
+    if (off)
+        *off = (struct sim_process){ftrma_ctl, ftrma_me, ftrma_round, ftrma_attempt,
+                                    ftrma_thread_lost, ftrma_barriers, horizon, marked,
+                                    ftrma_thread, ftrma_event_clock};
+    ftrma_ctl = on->ctl;
+    ftrma_me = on->me;
+    ftrma_round = on->round;
+    ftrma_attempt = on->attempt;
+    ftrma_thread_lost = on->lost;
+    ftrma_barriers = on->barriers;
+    horizon = on->horizon;
+    marked = on->marked;
+    ftrma_thread = on->thread;
+    ftrma_event_clock = on->clock;
+}
+
+void sim_turn(int64_t turn, uint64_t now)
+{
+    left = turn;
+    now_ns = now;
+}
+
+/* The number of barriers that this process has passed, for its checkpoint; and back from there. */
+uint64_t sim_barriers(void)
+{
+    return ftrma_barriers;
+}
+
+void sim_set_barriers(uint64_t barriers)
+{
+    ftrma_barriers = barriers;
+}
+
+/* Wait until a slot is not replayed any more. 0, or 1: unwind. */
+int sim_await_live(int slot)
+{
+    return ftrma_await_live(slot) != MPI_SUCCESS;
+}
+
+uint64_t sim_points(void)
+{
+    return points;
+}
+
+uint64_t sim_process_bytes(void)
+{
+    return sizeof(struct sim_process);
+}
