@@ -1,18 +1,22 @@
 """Programs that analysts ask for, which ``graph.py`` runs beside those of ``pregel.py``.
 
-What: triangles by lists of neighbours.
+What: triangles by lists of neighbours; hubs and authorities (HITS); communities by label
+propagation; a maximal independent set; betweenness.
 
 Why: ``Triangles`` of ``pregel.py`` is the form of the paper, with a message for each pair of
 neighbours; here a vertex's list goes to a slot once, whatever number of neighbours it has there.
 
 Source: T. Schank, D. Wagner, "Finding, counting and listing all triangles in large graphs", WEA
-2005, for neighbours above a vertex by degree; S. Suri, S. Vassilvitskii, "Counting triangles and
-the curse of the last reducer", WWW 2011.
+2005, for neighbours above a vertex by degree; J. Kleinberg, "Authoritative sources in a hyperlinked
+environment", J. ACM 46, 1999; U. Raghavan, R. Albert, S. Kumara, Phys. Rev. E 76, 2007, in the
+synchronous form of LDBC Graphalytics; M. Luby, "A simple parallel algorithm for the maximal
+independent set problem", SIAM J. Computing 15, 1986; U. Brandes, "A faster algorithm for
+betweenness centrality", J. Mathematical Sociology 25, 2001.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +26,18 @@ from ftrma.frameworks.graph import kernels
 from ftrma.graph import Context, Inbox, Vertices
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
+
+
+def forward(values: Floats, weight: Floats) -> Floats:
+    """Messages along the edges of a graph of `data.both`, none along reversed ones."""
+    return values * np.maximum(weight, 0)
+
+
+def backward(values: Floats, weight: Floats) -> Floats:
+    """Messages along the reversed edges of a graph of `data.both`."""
+    return values * np.maximum(-weight, 0)
 
 
 class TriangleCount(graph.VertexProgram):
@@ -100,3 +115,205 @@ class TriangleCount(graph.VertexProgram):
         of = places(-1 - inbox.values[head])[0][(np.cumsum(head) - 1)[~head]]
         lists, found, _ = kernels.csr(of[there], member[there], None, len(order))
         return lists, found
+
+
+class Hits(graph.VertexProgram):
+    """Hubs and authorities, each adding up to 1, of a graph as `data.both` makes it.
+
+    An iteration takes two steps: hubs go along edges, which makes authorities, and these go back.
+    All are divided by their sum one step after they have been made, when it is known.
+
+    Args:
+        rounds: iterations at most.
+        tolerance: the run ends when the changes of all authorities in an iteration add up to no
+            more.
+    """
+
+    fields: ClassVar = {"authority": float, "hub": float, "before": float}
+    message = float
+    combine = np.add
+    aggregates: ClassVar = {"all": float, "change": float}
+
+    def __init__(self, rounds: int, tolerance: float = 0) -> None:
+        self.rounds, self.tolerance = rounds, tolerance
+
+    def update(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
+        scale = ctx["all"] or 1.0
+        if ctx.step == 1:
+            v.hub = 1 / ctx.n
+            ctx.contribute("all", v.hub.sum())
+        elif ctx.step % 2:
+            v.authority /= scale
+            ctx.contribute("change", abs(v.authority - v.before).sum())
+            v.before = v.authority
+            v.hub = inbox.values / scale
+            ctx.contribute("all", v.hub.sum())
+        else:
+            v.hub /= scale
+            small = bool(self.tolerance) and ctx.step > 2 and ctx["change"] <= self.tolerance
+            if small or ctx.step > 2 * self.rounds:
+                ctx.stop()
+            else:
+                v.authority = inbox.values / scale
+                ctx.contribute("all", v.authority.sum())
+
+    def emit(self, v: Vertices, ctx: Context) -> None:
+        if ctx.step % 2:
+            v.send(v.hub, weight=forward)
+        else:
+            v.send(v.authority, weight=backward)
+
+
+class Labels(graph.VertexProgram):
+    """Communities: each vertex takes the label that most of its neighbours have, the least one of
+    several, for a number of rounds or until none changes; edges in both directions."""
+
+    fields: ClassVar = {"label": np.int64}
+    message = np.int64
+    combine = None
+    aggregates: ClassVar = {"changed": np.int64}
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+
+    def update(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
+        if ctx.step == 1:
+            v.label = v.ids
+            return
+        assert inbox.ptr is not None
+        row = np.repeat(np.arange(len(v)), np.diff(inbox.ptr))
+        order = np.lexsort((inbox.values, row))
+        row, label = row[order], inbox.values[order]
+        begins = np.flatnonzero((np.diff(row, prepend=-1) != 0) | (np.diff(label, prepend=-1) != 0))
+        row, label, count = row[begins], label[begins], np.diff(begins, append=len(row))
+        order = np.lexsort((label, -count, row))
+        best = order[np.diff(row[order], prepend=-1) != 0]
+        now = v.label.copy()
+        now[row[best]] = label[best]
+        ctx.contribute("changed", (now != v.label).sum())
+        v.label = now
+        if ctx.step > self.rounds or (ctx.step > 2 and not ctx["changed"]):
+            ctx.stop()
+
+    def emit(self, v: Vertices, ctx: Context) -> None:
+        if ctx.step <= self.rounds:
+            v.send(v.label)
+
+
+class Independent(graph.VertexProgram):
+    """A maximal independent set: no two of it are neighbours, and all others have one of it;
+    of a graph as `data.simple` makes it.
+
+    In a round of two steps each open vertex draws a key, and those whose key is less than those of
+    all neighbours are taken, whose neighbours are closed.
+
+    Args:
+        seed: of the draws.
+    """
+
+    fields: ClassVar = {"inside": bool, "open": bool, "won": bool, "key": np.int64}
+    message = np.int64
+    combine = np.minimum
+    aggregates: ClassVar = {"open": np.int64}
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed  # type: ignore[misc]
+
+    def update(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
+        if ctx.step % 2:
+            v.open = True if ctx.step == 1 else v.open & ~inbox.got
+            # Random bits, then the id, so that no two keys are equal.
+            high = (ctx.random(v) * (1 << 62 - ctx.n.bit_length())).astype(np.int64)
+            v.key = high * ctx.n + v.ids
+            ctx.contribute("open", v.open.sum())
+        else:
+            v.won = v.open & (v.key < inbox.values)
+            v.inside = v.inside | v.won
+            v.open = v.open & ~v.won
+            if not ctx["open"]:
+                ctx.stop()
+
+    def emit(self, v: Vertices, ctx: Context) -> None:
+        v.send(v.key if ctx.step % 2 else -1, where=v.open if ctx.step % 2 else v.won)
+
+
+def some_of(n: int, count: int | None) -> Ints:
+    """Ids of so many vertices of a graph, far from each other; of all without a count."""
+    if count is None or count >= n:
+        return np.arange(n)
+    return np.arange(count) * n // count
+
+
+class State(NamedTuple):
+    """The state of `Betweenness` in a step: the source whose turn it is, the distance at which
+    vertices send, and whether sums go back to the source."""
+
+    turn: int
+    level: int
+    back: bool
+
+
+class Betweenness(graph.VertexProgram):
+    """For each vertex the shortest paths between others that lead over it, each pair's as a share.
+
+    For one source after another, paths are counted from the source outwards, a step for each
+    distance, then shares are added up from the farthest vertices back.
+
+    Args:
+        sources: ids; all vertices, or some, whose sums are scaled up to all.
+        directed: the graph is one of `data.both`; else of `data.simple`, where each path counts
+            once, not in each direction.
+    """
+
+    fields: ClassVar = {"value": float, "distance": np.int64, "paths": float, "share": float}
+    message = float
+    combine = np.add
+    aggregates: ClassVar = {"turn": np.int64, "level": np.int64, "back": (bool, np.logical_or),
+                            "found": np.int64}
+
+    def __init__(self, sources: Ints, *, directed: bool) -> None:
+        self.sources, self.directed = sources, directed
+
+    def state(self, ctx: Context) -> State:
+        """The state that follows from the one of the step before."""
+        turn, level, back = int(ctx["turn"]), int(ctx["level"]), bool(ctx["back"])
+        if ctx.step == 1:
+            return State(0, 0, False)
+        if not back:
+            return State(turn, level + 1, False) if ctx["found"] else State(turn, level - 1, True)
+        return State(turn, level - 1, True) if level > 0 else State(turn + 1, 0, False)
+
+    def update(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
+        turn, level, back = now = self.state(ctx)
+        if turn == len(self.sources):
+            v.value *= ctx.n / len(self.sources) / (1 if self.directed else 2)
+            ctx.stop()
+            return
+        if 0 in v.ids[:1]:  # its slot tells the state to all
+            for name, value in now._asdict().items():
+                ctx.contribute(name, value)
+        if back:
+            mine = v.distance == level
+            v.share = np.where(mine, v.paths * inbox.values, v.share)
+            if level:
+                v.value += np.where(mine, v.share, 0)
+            return
+        if level == 0:
+            found = v.ids == self.sources[turn]
+            v.distance, v.paths, v.share = -1, found, 0
+        else:
+            found = (v.distance < 0) & (inbox.values > 0)
+            v.paths = np.where(found, inbox.values, v.paths)
+        v.distance = np.where(found, level, v.distance)
+        ctx.contribute("found", found.sum())
+
+    def emit(self, v: Vertices, ctx: Context) -> None:
+        turn, level, back = self.state(ctx)
+        if turn == len(self.sources):
+            return
+        at = v.distance == level
+        if not back:
+            v.send(v.paths, where=at, weight=forward if self.directed else None)
+        elif level:
+            shares = (1 + v.share) / np.maximum(v.paths, 1)
+            v.send(shares, where=at, weight=backward if self.directed else None)

@@ -32,7 +32,10 @@ PROGRAMS = {"pagerank": (None, "rank", "rank"), "bfs": (None, "value", "value"),
             "sssp": (None, "value", "value"), "cc": (data.symmetric, "value", "value"),
             "sv": (data.symmetric, "value", ""), "triangles": (data.simple, "count", ""),
             "matching": (data.symmetric, "partner", ""),
-            "kcore": (data.simple, "kept", "value"), "colour": (data.simple, "", "colour")}
+            "kcore": (data.simple, "kept", "value"), "colour": (data.simple, "", "colour"),
+            "hits": (None, "authority", ""), "labels": (data.symmetric, "label", ""),
+            "mis": (data.simple, "inside", ""), "betweenness": (None, "value", "")}
+LONG = 10**9  # steps that betweenness may take: some for each source
 
 # Graphs that are made from a number: the scale, vertices, the side of a square, vertices.
 MADE: dict[str, Callable[[int], data.Graph]] = {
@@ -57,10 +60,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--cache")
     parser.add_argument("--progress", action="store_true")
     parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--tolerance", type=float, default=1e-6)
+    parser.add_argument("--tolerance", type=float)
+    parser.add_argument("--damping", type=float, default=0.85)
+    parser.add_argument("--restart", type=ids_of)
+    parser.add_argument("--undirected", action="store_true")
     parser.add_argument("--source", type=int, default=0)
     parser.add_argument("--left", type=int)
     parser.add_argument("--k", type=int, default=2)
+    parser.add_argument("--sources", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--hubs", action="store_true")
     parser.add_argument("--out")
     parser.add_argument("--columns", type=columns_of)
     parser.add_argument("--skip", type=int)
@@ -71,8 +80,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.steps < 1:
         raise ValueError(f"--steps {options.steps}: give 1 or more")
-    if not options.tolerance > 0:
+    if options.tolerance is not None and not options.tolerance > 0:
         raise ValueError(f"--tolerance {options.tolerance}: give more than 0")
+    if not 0 <= options.damping < 1:
+        raise ValueError(f"--damping {options.damping}: give 0 or more, and less than 1")
     options.checkpoint = checkpoint_of(options.checkpoint)
     options.recovery = options.recovery or ("phoenix" if options.program == "colour" else "lwlog")
     _, pregels, phoenixs = PROGRAMS[options.program]
@@ -86,6 +97,14 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 def columns_of(word: str) -> list[int | str]:
     """Columns by numbers or names, as `graph.Engine.load` takes them."""
     return [int(part) if part.strip().isdigit() else part.strip() for part in word.split(",")]
+
+
+def ids_of(word: str) -> Any:
+    """Ids of vertices between commas, ascending, each once."""
+    try:
+        return np.unique(np.array([int(each) for each in word.split(",")]))
+    except ValueError:
+        raise ValueError(f"--restart {word}: expected ids, such as 3,17") from None
 
 
 def checkpoint_of(word: str | None) -> int | float | str | None:
@@ -111,13 +130,13 @@ def graph_of(engine: graph.Engine, options: argparse.Namespace) -> data.Graph:
                        one_based=options.one_based, labels=options.labels or None)
 
 
-def check_weights(found: data.Graph) -> None:
-    """Refuse a graph whose weights are no distances, on all slots."""
+def check_weights(found: data.Graph, program: str, other: str) -> None:
+    """Refuse a graph whose weights are no distances or chances, on all slots."""
     for _, _, weight in found.chunks():
         if weight is None:
-            raise ValueError("the graph has no weights; sssp needs some: give bfs")
+            raise ValueError(f"the graph has no weights; {program} needs some: {other}")
         if len(weight) and weight.min() < 0:
-            raise ValueError(f"an edge of weight {weight.min()}; sssp needs weights from 0 up")
+            raise ValueError(f"an edge of weight {weight.min()}; {program} needs weights from 0 up")
 
 
 def program_of(options: argparse.Namespace,
@@ -128,22 +147,32 @@ def program_of(options: argparse.Namespace,
         left = "is missing" if options.left is None else options.left
         raise ValueError(f"--left {left}: vertices below it are on one side, the others on the "
                          f"other; give 1 to {found.n - 1}")
+    walks = {"damping": options.damping, "restart": options.restart, "weighted": options.weighted}
+    for vertex in () if options.restart is None else options.restart[[0, -1]]:
+        if not 0 <= vertex < found.n:
+            raise ValueError(f"--restart {vertex}: vertices are 0 to {found.n - 1}")
     if options.recovery in PHOENIX_RECOVERIES:
         corrected: dict[str, Callable[[], PhoenixProgram]] = {
-            "pagerank": lambda: phoenix.Residual(found.n, options.tolerance),
+            "pagerank": lambda: phoenix.Residual(found.n, options.tolerance or 1e-6, **walks),
             "bfs": lambda: phoenix.Distance(options.source, weighted=False),
             "sssp": lambda: phoenix.Distance(options.source, weighted=True),
             "cc": phoenix.Component, "kcore": lambda: phoenix.Core(options.k),
             "colour": phoenix.Colour}
         return corrected[options.program]()
     made: dict[str, Callable[[], graph.VertexProgram]] = {
-        "pagerank": lambda: pregel.PageRank(options.steps),
+        "pagerank": lambda: pregel.PageRank(options.steps, tolerance=options.tolerance or 0,
+                                               **walks),
         "bfs": lambda: pregel.Distance(options.source, weighted=False),
         "sssp": lambda: pregel.Distance(options.source, weighted=True),
         "cc": pregel.Component, "sv": pregel.PointerJumping,
         "triangles": lambda: analytics.TriangleCount(found.degrees()),
         "matching": lambda: pregel.Matching(options.left or 0),
-        "kcore": lambda: pregel.Core(options.k)}
+        "kcore": lambda: pregel.Core(options.k),
+        "hits": lambda: analytics.Hits(options.steps, options.tolerance or 0),
+        "labels": lambda: analytics.Labels(options.steps),
+        "mis": lambda: analytics.Independent(options.seed),
+        "betweenness": lambda: analytics.Betweenness(
+            analytics.some_of(found.n, options.sources), directed=not options.undirected)}
     return made[options.program]()
 
 
@@ -157,6 +186,10 @@ def summary(program: str, values: Any) -> dict[str, int]:
         return {"in_core": int(values.sum())}
     if program in ("cc", "sv"):
         return {"components": len(np.unique(values))}
+    if program == "labels":
+        return {"communities": len(np.unique(values))}
+    if program == "mis":
+        return {"inside": int(values.sum())}
     if program == "colour":
         return {"colours": int(values.max()) + 1}
     return {}
@@ -194,11 +227,23 @@ def main(arguments: list[str]) -> int:
                               progress=options.progress)
         found = graph_of(engine, options)
         if options.program == "sssp":
-            check_weights(found)
+            check_weights(found, "sssp", "give bfs")
+        if options.program == "pagerank" and options.weighted:
+            check_weights(found, "pagerank --weighted", "leave --weighted out")
+        if options.undirected:
+            found = data.symmetric(found)
+        if options.program == "hits":
+            if options.weighted:
+                check_weights(found, "hits --weighted", "leave --weighted out")
+            found, fields[0] = data.both(found, weighted=options.weighted), (
+                "hub" if options.hubs else "authority")
+        if options.program == "betweenness":
+            found = data.simple(found) if options.undirected else data.both(found)
         if make:
             found = make(found)
         began = time.monotonic()
-        result = engine.run(found, program_of(options, found))
+        result = engine.run(found, program_of(options, found), **(
+            {"most": LONG} if options.program == "betweenness" else {}))
         seconds = time.monotonic() - began
         values = result.gather(fields[corrects])
         sizes = engine.comm.gather(result.edges, root=0)

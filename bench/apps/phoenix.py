@@ -30,6 +30,7 @@ from ftrma.graph import (
 )
 
 DAMPING = 0.85
+Floats = npt.NDArray[np.float64]
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # odd, so that no two ids have one priority
 
 
@@ -141,13 +142,18 @@ class Residual(GloballyCorrecting):
         tolerance: of the sum of all errors: what is left at the end is at most
             tolerance (1 - d) / n at each vertex, and 1 / (1 - d) times its sum bounds that of the
             errors.
+        damping: d, the share of a rank that goes along edges.
+        restart: ids of the vertices where walks begin again, ascending; None: all.
+        weighted: edges are taken as likely as their weights say.
     """
 
     fields: ClassVar = {"rank": Field(float, recover=np.maximum),
                         "residual": Field(float, reduce=np.add, derived=True)}
 
-    def __init__(self, n: int, tolerance: float) -> None:
-        self.n, self.tolerance = n, tolerance
+    def __init__(self, n: int, tolerance: float, *, damping: float = DAMPING,
+                 restart: npt.NDArray[np.int64] | None = None, weighted: bool = False) -> None:
+        self.n, self.tolerance, self.damping = n, tolerance, damping
+        self.restart, self.weighted = restart, weighted
 
     def init(self, v: Block) -> None:
         v.rank = 0
@@ -155,18 +161,29 @@ class Residual(GloballyCorrecting):
         self.reinit(v)
 
     def reinit(self, v: Block) -> None:
-        v.residual = (1 - DAMPING) / self.n
+        v.residual = (1 - self.damping) / self.n
+        if self.restart is not None:
+            v.residual = (1 - self.damping) / len(self.restart) * np.isin(v.ids, self.restart)
 
     def operate(self, v: Block, ctx: Round) -> None:
         # Below 0 where ranks that were lost had been pushed.
-        some = abs(v.residual) > self.tolerance * (1 - DAMPING) / ctx.n
-        v.push("residual", DAMPING * v.residual / v.degree.clip(1), where=some)
+        some = abs(v.residual) > self.tolerance * (1 - self.damping) / ctx.n
+        self.hand_on(v, v.residual, some)
         v.rank[some] += v.residual[some]
         v.residual[some] = 0
 
     def recompute(self, v: Block, ctx: Round) -> None:
         v.residual -= v.rank
-        v.push("residual", DAMPING * v.rank / v.degree.clip(1))
+        self.hand_on(v, v.rank, None)
+
+    def hand_on(self, v: Block, values: Floats, where: npt.NDArray[np.bool_] | None) -> None:
+        """Push these values, damped, along the edges of each vertex."""
+        if self.weighted:
+            strength = v.strength
+            each = np.divide(values, strength, out=np.zeros(len(v)), where=strength > 0)
+            v.push("residual", self.damping * each, weight="times", where=where)
+        else:
+            v.push("residual", self.damping * values / v.degree.clip(1), where=where)
 
 
 class Core(GloballyCorrecting):

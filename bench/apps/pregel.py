@@ -29,28 +29,57 @@ Ints = npt.NDArray[np.int64]
 
 
 class PageRank(graph.VertexProgram):
-    """A number of steps of the power iteration."""
+    """A number of steps of the power iteration, or less if ranks change little.
 
-    fields: ClassVar = {"rank": float}
+    Ranks of vertices without edges are spread as `restart` says.
+
+    Args:
+        steps: iterations at most.
+        damping: the share of a rank that goes along edges, 0 to 1.
+        tolerance: the run ends when all changes of an iteration add up to no more; 0: never.
+        restart: ids of the vertices where walks begin again, each equally likely, ascending; None:
+            all vertices.
+        weighted: edges are taken as likely as their weights say.
+    """
+
     message = float
     combine = np.add
-    aggregates: ClassVar = {"dangling": float}
+    aggregates: ClassVar = {"dangling": float, "change": float}
 
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
+    def __init__(self, steps: int, *, damping: float = DAMPING, tolerance: float = 0,
+                 restart: Ints | None = None, weighted: bool = False) -> None:
+        self.steps, self.damping, self.tolerance = steps, damping, tolerance
+        self.restart, self.weighted = restart, weighted
+        self.fields = {"rank": float, **({"share": float} if weighted else {})}
 
     def update(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
         if ctx.step == 1:
             v.rank = 1 / ctx.n
+            if self.weighted:
+                assert v.edges.weight is not None
+                strength = np.bincount(v.edges.row, v.edges.weight, len(v))
+                v.share = np.divide(1, strength, out=np.zeros(len(v)), where=strength > 0)
         else:
-            spread = (1 - DAMPING + DAMPING * ctx["dangling"]) / ctx.n
-            v.rank = spread + DAMPING * inbox.values
-        ctx.contribute("dangling", v.rank[v.degree == 0].sum())
+            before = v.rank.copy() if self.tolerance else 0
+            again = 1 - self.damping + self.damping * ctx["dangling"]
+            spread = again / ctx.n if self.restart is None else (
+                np.isin(v.ids, self.restart) * again / len(self.restart))
+            v.rank = spread + self.damping * inbox.values
+            if self.tolerance:
+                ctx.contribute("change", abs(v.rank - before).sum())
+                if ctx.step > 2 and ctx["change"] <= self.tolerance:
+                    ctx.stop()
+        out = v.share == 0 if self.weighted else v.degree == 0
+        ctx.contribute("dangling", v.rank[out].sum())
         if ctx.step > self.steps:
             v.vote_to_halt()
 
     def emit(self, v: Vertices, ctx: Context) -> None:
-        if ctx.step <= self.steps:
+        if ctx.step > self.steps:
+            return
+        if self.weighted:
+            v.send(v.rank * v.share, weight="times")
+        else:
             v.send(v.rank / v.degree.clip(1))
 
 

@@ -6,6 +6,7 @@ from ..frameworks.graph.data import (
     Graph,
     Part,
     Partition,
+    both,
     grid,
     load,
     lognormal,
@@ -20,6 +21,6 @@ from ..frameworks.graph.data import (
 )
 
 __all__ = [
-    "Graph", "Part", "Partition", "grid", "load", "lognormal", "of_edges", "partition_of", "path",
-    "relabel", "reverse", "rmat", "simple", "symmetric",
+    "Graph", "Part", "Partition", "both", "grid", "load", "lognormal", "of_edges", "partition_of",
+    "path", "relabel", "reverse", "rmat", "simple", "symmetric",
 ]

@@ -117,6 +117,11 @@ def triangle_lists() -> analytics.TriangleCount:
     return analytics.TriangleCount(data.rmat(8, degree=6, seed=SEED).degrees(), 200)
 
 
+def walks() -> pregel.PageRank:
+    return pregel.PageRank(60, damping=0.7, tolerance=1e-4, restart=np.array([3, 17, 400]),
+                           weighted=True)
+
+
 # Programs: what they are run on, and the field that is their result.
 PROGRAMS = {
     "pagerank": (lambda: data.rmat(SCALE, seed=SEED), PageRank, "rank"),
@@ -127,6 +132,13 @@ PROGRAMS = {
     "matching": (bipartite, lambda: pregel.Matching(200), "partner"),
     "kcore": (simple, lambda: pregel.Core(2), "kept"),
     "lists": (lambda: data.simple(data.rmat(8, degree=6, seed=SEED)), triangle_lists, "count"),
+    "walks": (weighted, walks, "rank"),
+    "hits": (lambda: data.both(data.rmat(8, degree=6, seed=SEED)),
+             lambda: analytics.Hits(20, 1e-6), "hub"),
+    "labels": (dense, lambda: analytics.Labels(12), "label"),
+    "mis": (simple, analytics.Independent, "inside"),
+    "betweenness": (lambda: data.both(data.rmat(7, degree=2, seed=SEED)),
+                    lambda: analytics.Betweenness(np.arange(3), directed=True), "value"),
     "doubling": (lambda: data.path(500), lambda: pregel.Doubling(8), "least"),
 }
 

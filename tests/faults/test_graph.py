@@ -30,7 +30,7 @@ SCRIPT = Path(__file__).parent / "graphs.py"
 SLOTS = 4
 PROGRAMS = ("pagerank", "distance", "component")
 FULL = ("sv", "triangles", "matching", "kcore", "doubling")  # masks, lists, changes of edges
-ANALYTICS = ("lists",)  # of bench/apps/analytics.py
+ANALYTICS = ("lists", "walks", "hits", "labels", "mis", "betweenness")  # of bench/apps/analytics.py
 RECOVERIES = ("hwcp", "lwcp", "hwlog", "lwlog")
 SPARES = ("--spares", "3")
 STRONG = ("--checksums", "2", "--group-size", "4")
@@ -152,11 +152,62 @@ def test_oracles_of_full_programs() -> None:
 
 @pytest.mark.full
 def test_oracles_of_analytics() -> None:
-    """Law: lists of neighbours have the triangles of each vertex."""
+    """Law: lists of neighbours have the triangles of each vertex; weighted walks with restarts end
+    within their tolerance of the linear system's ranks; hubs are those of the power iteration,
+    labels those that a loop counts; a set is independent and maximal; betweenness is what paths
+    that are counted pair by pair have."""
     module, found = graphs(), reference().results
     edges = undirected(module.data.simple(module.data.rmat(8, degree=6, seed=module.SEED)))
     triangles = (edges @ edges).multiply(edges).sum(axis=1).A1 / 2
     assert (found["whole-lists"] == triangles).all() and triangles.max() > 100
+    (source, target, weight), = module.weighted().chunks()
+    edges = scipy.sparse.coo_matrix((weight, (source, target))).tocsr()
+    share = scipy.sparse.diags(1 / edges.sum(axis=1).A1) @ edges
+    restart = np.isin(np.arange(600), [3, 17, 400]) / 3
+    rank = scipy.sparse.linalg.spsolve((scipy.sparse.identity(600) - 0.7 * share.T).tocsc(),
+                                       0.3 * restart)
+    assert abs(found["whole-walks"] - rank).sum() <= 1e-4 * 0.7 / 0.3, found["whole-walks"]
+    edges = matrix(module.data.rmat(8, degree=6, seed=module.SEED), counted=True)
+    left, hub = edges @ edges.T, np.ones(256)
+    for _ in range(100):
+        hub = left @ hub / (left @ hub).sum()
+    assert abs(found["whole-hits"] - hub).sum() < 1e-5
+    edges, inside = undirected(module.simple()), found["whole-mis"]
+    assert not edges[inside][:, inside].nnz and (edges @ inside + inside > 0).all()
+    assert (found["whole-labels"] == communities(matrix(module.dense(), counted=True), 12)).all()
+    edges = matrix(module.data.rmat(7, degree=2, seed=module.SEED), counted=True)
+    assert np.allclose(found["whole-betweenness"], 128 / 3 * shares(edges, range(3)), rtol=1e-12)
+
+
+def communities(edges: scipy.sparse.csr_matrix, rounds: int) -> Any:
+    """Labels after some rounds in which each takes its neighbours' commonest, the least of those.
+    """
+    label = np.arange(edges.shape[0])
+    for _ in range(rounds):
+        told = scipy.sparse.coo_matrix(edges)
+        votes = scipy.sparse.coo_matrix((told.data, (told.row, label[told.col])),
+                                        edges.shape).toarray()
+        label = np.where(votes.any(axis=1), votes.argmax(axis=1), label)
+    return label
+
+
+def shares(edges: scipy.sparse.csr_matrix, sources: Any) -> Any:
+    """Betweenness by paths that are counted pair by pair, from some sources."""
+    steps = csgraph.dijkstra(edges, unweighted=True)
+    found = np.zeros(edges.shape[0])
+    paths = np.zeros((len(found), len(found)))  # between any two
+    np.fill_diagonal(paths, 1)
+    for level in range(1, int(steps[np.isfinite(steps)].max()) + 1):
+        paths = np.where(steps == level, np.where(steps == level - 1, paths, 0) @ edges, paths)
+    for s in sources:
+        total = paths[s].copy()
+        total[[s]] = 0
+        for v in np.flatnonzero(np.isfinite(steps[s])):
+            if v != s:
+                over = (steps[s] == steps[s, v] + steps[v]) & (total > 0)
+                over[v] = False
+                found[v] += (paths[s, v] * paths[v, over] / total[over]).sum()
+    return found
 
 
 

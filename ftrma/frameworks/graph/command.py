@@ -9,16 +9,21 @@ from ...host import values
 from ...host.values import number, whole
 from .. import Invocation
 
-PROGRAMS = ("pagerank", "bfs", "sssp", "cc", "sv", "triangles", "matching", "kcore", "colour")
+PROGRAMS = ("pagerank", "bfs", "sssp", "cc", "sv", "triangles", "matching", "kcore", "colour",
+            "hits", "labels", "mis", "betweenness")
 KINDS = ("rmat", "lognormal", "grid", "path")  # of graphs that are made
 APPS = ("graph.py", "analytics.py", "phoenix.py", "pregel.py")
+FLAGS = ("undirected", "hubs")
+# The least value of each option that is a whole number.
+NUMBERS = {"steps": 1, "source": 0, "k": 0, "left": 1, "sources": 1, "seed": 0}
 HELP = "PageRank, distances, components ... of a graph, protected"
 USAGE = "ftrma graph PROGRAM GRAPH -n N [--recovery R] [--out FILE] [options]"
 DESCRIPTION = (
     "Run a vertex program over a graph, protected: pagerank; bfs and sssp, distances from a vertex"
     " in steps and by weights; cc and sv, connected components, by least ids and by pointer"
     " jumping; triangles; matching, of a bipartite graph; kcore, who is in the k-core; colour, a"
-    " greedy colouring."
+    " greedy colouring; hits, hubs and authorities; labels, communities by label propagation; mis,"
+    " a maximal independent set; betweenness, of shortest paths over a vertex."
 )
 
 
@@ -36,12 +41,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " mixed (hash), stretches of as many ids, or stretches of about as many edges")
     add("--cache", metavar="DIR", help="leave the slots' parts of the graph there, for replaced"
         " slots and later runs")
-    add("--steps", metavar="K", help="of pagerank (30)")
-    add("--tolerance", metavar="E", help="of pagerank by phoenix or cr: of all errors together"
-        " (1e-6)")
+    add("--steps", metavar="K", help="of pagerank, hits and labels (30)")
+    add("--tolerance", metavar="E", help="of pagerank and hits: ends when the changes of all ranks"
+        " in a step add up to no more; by phoenix or cr: of all errors together (1e-6)")
+    add("--damping", metavar="D", help="of pagerank: share of a rank that goes along edges (0.85)")
+    add("--restart", metavar="IDS", help="of pagerank: where walks begin again (3,17); all vertices"
+        " by default")
+    add("--undirected", action="store_true", help="take each edge in both directions")
     add("--k", metavar="K", help="of kcore (2)")
     add("--left", metavar="V", help="of matching: the ids below it are one side")
     add("--source", metavar="V", help="of bfs and sssp (0)")
+    add("--sources", metavar="K", help="of betweenness: shortest paths from so many vertices alone,"
+        " scaled up (all)")
+    add("--seed", metavar="N", help="of mis: another number, another set (0)")
+    add("--hubs", action="store_true", help="of hits: the result are the hubs, not the authorities")
     reading = parser.add_argument_group("reading of GRAPH, where its content does not say enough")
     add_reading(reading)
     add("--out", metavar="FILE", help="write the result, an .npy file")
@@ -58,7 +71,7 @@ def add_reading(parser: argparse._ActionsContainer) -> None:
     add("--skip", metavar="K", help="lines at the beginning that are left out")
     add("--separator", metavar="C", help="the character between columns; tab has a name")
     add("--weighted", action="store_true", help="there are weights, also in a column that is not"
-        " named so")
+        " named so; pagerank and hits count edges by them")
     add("--unweighted", action="store_true", help="weights are left out")
     add("--one-based", action="store_true", help="ids begin at 1, which becomes vertex 0")
     add("--labels", action="store_true", help="ids are words, though they look like numbers")
@@ -72,11 +85,16 @@ def invocation(arguments: argparse.Namespace) -> Invocation:
         words += ["--recovery", arguments.recovery]
     if arguments.tolerance is not None:
         words += ["--tolerance", str(number("--tolerance", arguments.tolerance, 1e-15, 1))]
+    if arguments.damping is not None:
+        words += ["--damping", str(number("--damping", arguments.damping, 0, 0.999999))]
+    if arguments.restart is not None:
+        words += ["--restart", arguments.restart]
+    words += [f"--{name}" for name in FLAGS if getattr(arguments, name)]
     if arguments.checkpoint is not None:
         words += ["--checkpoint", checkpoint(arguments.checkpoint)]
     if sys.stderr.isatty():
         words.append("--progress")
-    for name, least in (("steps", 1), ("source", 0), ("k", 0), ("left", 1)):
+    for name, least in NUMBERS.items():
         value = getattr(arguments, name)
         if value is not None:
             words += [f"--{name}", str(whole(f"--{name}", value, least, 10**9))]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from . import kernels
 from .parts import Graph, Part, Partition
 from .references import EdgeArrays
@@ -46,3 +48,23 @@ def reverse(graph: Graph) -> Graph:
 
     return Graph(graph.n, chunks, graph.what, graph.names, file=graph.file, edges=graph.edges,
                  key=graph.derived("reversed"))
+
+
+def both(graph: Graph, *, weighted: bool = False) -> Graph:
+    """The graph with each edge twice: as it is, and reversed with the negative of its weight.
+
+    So a program reaches the sources of edges, too: it sends with a `weight` that is a function.
+
+    Args:
+        weighted: the weights of the graph, which are to be positive; else all are 1.
+    """
+
+    def chunks() -> Iterator[EdgeArrays]:
+        for source, target, weight in graph.chunks():
+            if not weighted or weight is None:
+                weight = np.ones(len(source))
+            yield source, target, weight
+            yield target, source, -weight
+
+    return Graph(graph.n, chunks, graph.what, graph.names, file=graph.file, edges=2 * graph.edges,
+                 key=graph.derived(f"both ways {'weighted' if weighted else ''}"))

@@ -129,6 +129,18 @@ class Part:
         return np.diff(self.ptr)
 
     @cached_property
+    def strength(self) -> Floats:
+        """Sum of the weights of the edges that leave each vertex.
+
+        Raises:
+            ValueError: the graph has no weights.
+        """
+        if self.weight is None:
+            raise ValueError("strength: the graph has no weights; give the edges some")
+        row = np.repeat(np.arange(len(self.ids)), self.degree)
+        return np.bincount(row, self.weight, len(self.ids)).astype(np.float64)
+
+    @cached_property
     def columns(self) -> Columns:
         """The edges by target, made at its first use."""
         return kernels.by_target(self.ptr, self.target, self.weight, len(self.targets))

@@ -78,12 +78,11 @@ class PhoenixProgram:
 
     Attributes:
         fields: name and `Field` of what each vertex has.
-        aggregates: name and dtype of sums over all vertices; what is contributed in a round is seen
-            in the next.
+        aggregates: see `pregel_program.VertexProgram`; the next round sees them.
     """
 
     fields: ClassVar[Mapping[str, Field]] = {}
-    aggregates: ClassVar[Mapping[str, npt.DTypeLike]] = {}
+    aggregates: ClassVar[Mapping[str, Any]] = {}
 
     def init(self, v: Block) -> None:
         """Set the fields of vertices that have none, and activate those that begin."""
@@ -141,7 +140,7 @@ class Round:
     """
 
     def __init__(self, number: int, n: int, before: Mapping[str, Any],
-                 contributed: dict[str, Any]) -> None:
+                 contributed: messages.Contributions) -> None:
         self.round, self.n, self._before, self._contributed = number, n, before, contributed
 
     def __getitem__(self, name: str) -> Any:
@@ -158,14 +157,15 @@ class Round:
         Raises:
             KeyError: there is no such aggregate.
         """
-        self._contributed[name] += value
+        self._contributed.add(name, value)
 
 
 class Block:
     """A block of vertices. Fields are attributes: arrays of one value each, which may be written.
 
     Attributes:
-        ids: of the vertices, ascending; degree: edges that leave each, (k,).
+        ids: of the vertices, ascending; degree: edges that leave each, (k,); strength: the sum of
+            their weights, (k,).
     """
 
     def __init__(self, program: PhoenixProgram, part: Part, values: dict[str, AnyArray], rows: Ints,
@@ -191,6 +191,10 @@ class Block:
     @property
     def degree(self) -> Ints:
         return self._part.degree[self._rows]
+
+    @property
+    def strength(self) -> npt.NDArray[np.float64]:
+        return self._part.strength[self._rows]
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -359,9 +363,9 @@ def check(program: PhoenixProgram, recovery: str) -> None:
     for field, declared in program.fields.items():
         if not isinstance(declared, Field):
             raise ValueError(f"{name}: {field} is {declared!r}; give a Field")
-    messages.check_dtypes(name, {
-        **{field: declared.dtype for field, declared in program.fields.items()},
-        **program.aggregates})
+    messages.check_dtypes(name, {field: declared.dtype
+                                 for field, declared in program.fields.items()})
+    messages.check_aggregates(program)
     for field, declared in program.fields.items():
         _check_ufuncs(f"{name}: {field}", declared)
         _check_class(f"{name}: {field}", declared, program)

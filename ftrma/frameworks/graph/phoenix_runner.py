@@ -31,7 +31,7 @@ from .phoenix_slot import (
 )
 from .phoenix_transport import PhoenixWindow
 from .references import AnyArray
-from .runner import NotEnded, StepReport, Task, Transport, save_result, summed
+from .runner import NotEnded, StepReport, Task, Transport, save_result
 from .transport import pass_by
 
 
@@ -179,6 +179,6 @@ class _PhoenixAttempt:
         turn = next(self._turns)
         self.transport.kill_place(before)
         self.transport.send(turn, self.slot.lanes(up, down))
-        final = summed(self.transport.meet(partial))
+        final = self.slot.summed(self.transport.meet(partial))
         self.transport.kill_place(after)
         return final, self.slot.unpack(self.transport.incoming(turn), up, down)

@@ -39,6 +39,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from .messages import Contributions
 from .phoenix_program import (
     COUNTS,
     Block,
@@ -185,7 +186,7 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
         self.active[...] = True
         rows = np.arange(len(self.part.ids))
         block = self._block(rows, self.ghosts)
-        self.program.recompute(block, self._context({}))
+        self.program.recompute(block, self._context(Contributions({})))
         self._write(rows, block)
 
     # -- a round ------------------------------------------------------------------------------
@@ -193,8 +194,7 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
     def operate(self) -> AnyArray:
         """Have active vertices operate; returns what this slot adds to the sums of the round."""
         rows = np.arange(len(self.part.ids)) if self.everywhere else np.flatnonzero(self.active)
-        contributed = {name: np.dtype(kind).type(0) for name, kind
-                       in self.program.aggregates.items()}
+        contributed = Contributions(self.aggregates)
         self.round += 1
         block = self._block(rows, self.ghosts)
         if len(rows):
@@ -203,7 +203,7 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
         self.active[...] = False
         self.active[rows[block._active]] = True
         partial = self.nothing()
-        for name, value in contributed.items():
+        for name, value in contributed.values.items():
             partial[name] = value
         partial[ACTIVE] = block._active.sum() if self.everywhere else len(rows)
         return partial
@@ -316,7 +316,7 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
 
     # -- how it does it -----------------------------------------------------------------------
 
-    def _context(self, contributed: dict[str, Any]) -> Round:
+    def _context(self, contributed: Contributions) -> Round:
         before = {name: self.final[name] for name in self.program.aggregates}
         return Round(self.round, self.n, before, contributed)
 

@@ -10,7 +10,15 @@ import numpy.typing as npt
 
 from . import changes
 from .changes import CHANGE, Changes, Edges, SlotEdges
-from .messages import Received, Sending, check_dtypes
+from .messages import (
+    Contributions,
+    Received,
+    Sending,
+    Weighing,
+    check_aggregates,
+    check_dtypes,
+    has_neutral,
+)
 from .references import AnyArray, Ints, Mask
 
 
@@ -27,7 +35,8 @@ class VertexProgram:
         message: dtype of a message.
         combine: makes one message of two to the same vertex: a NumPy ufunc such as np.add; None:
             all are listed.
-        aggregates: name and dtype of sums over all vertices; a step sees what was contributed in
+        aggregates: name and dtype of sums over all vertices, or a pair of a dtype and another ufunc
+            than np.add, such as np.maximum or np.logical_or; a step sees what was contributed in
             the step before.
         seed: of `Context.random`.
 
@@ -37,7 +46,7 @@ class VertexProgram:
     fields: ClassVar[Mapping[str, npt.DTypeLike]] = {}
     message: ClassVar[npt.DTypeLike] = float
     combine: ClassVar[np.ufunc | None] = np.add
-    aggregates: ClassVar[Mapping[str, npt.DTypeLike]] = {}
+    aggregates: ClassVar[Mapping[str, Any]] = {}
     seed: ClassVar[int] = 0
 
     def update(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
@@ -82,12 +91,15 @@ class Context:
     """
 
     def __init__(self, step: int, n: int, before: Mapping[str, Any],
-                 contributed: dict[str, Any] | None, seed: int = 0) -> None:
+                 contributed: Contributions | None, seed: int = 0) -> None:
         self.step, self.n, self._before, self._contributed = step, n, before, contributed
         self._seed, self._stop, self._wake = seed, False, False
 
     def __getitem__(self, name: str) -> Any:
-        """The sum of what all have contributed to an aggregate in the step before; 0 in step 1."""
+        """The sum of what all have contributed to an aggregate in the step before; 0 in step 1.
+
+        Of another combiner: its neutral value in step 1.
+        """
         return self._before[name]
 
     def contribute(self, name: str, value: Any) -> None:
@@ -99,7 +111,7 @@ class Context:
         """
         self._refuse_again(f"contribute({name!r})", "contribute")
         assert self._contributed is not None
-        self._contributed[name] += value
+        self._contributed.add(name, value)
 
     def stop(self) -> None:
         """End the run with this step, whoever is active; not in `emit`.
@@ -304,12 +316,14 @@ class Vertices:
             raise ValueError("add_edges: the weight of an edge is NaN")
         self._changes.append(came)
 
-    def send(self, values: Any, *, weight: str | None = None, where: Mask | None = None) -> None:
+    def send(self, values: Any, *, weight: Weighing | None = None,
+             where: Mask | None = None) -> None:
         """Send to the targets of all edges of each vertex; not in `update`.
 
         Args:
             values: one for each vertex, (k,), or one for all.
-            weight: "plus" or "times": the edge's weight is added, or multiplied by.
+            weight: "plus" or "times": the edge's weight is added, or multiplied by; or a function
+                of the senders' values and the weights, edge by edge, that gives the messages.
             where: mask of the vertices that send, (k,) bool; all by default.
 
         Raises:
@@ -379,15 +393,11 @@ def check(program: VertexProgram) -> None:
     if taken:
         raise ValueError(f"{name}: {taken[0]!r} is a name that vertices or steps have already; "
                          "choose another")
-    check_dtypes(name, {**program.fields, **program.aggregates, "message": program.message})
-    if program.combine is not None and not _has_neutral(program.combine):
+    check_dtypes(name, {**program.fields, "message": program.message})
+    check_aggregates(program)
+    if program.combine is not None and not has_neutral(program.combine):
         raise ValueError(f"{name}: combine = {program.combine!r} has no neutral value; give a "
                          "NumPy ufunc such as np.add or np.minimum, or None")
-
-
-def _has_neutral(combine: Any) -> bool:
-    return isinstance(combine, np.ufunc) and combine.nin == 2 and (
-        combine.identity is not None or combine in (np.minimum, np.maximum))
 
 
 # Sums of a step over the slots, beside the aggregates: vertices that have not voted to halt,

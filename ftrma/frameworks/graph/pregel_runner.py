@@ -31,7 +31,6 @@ from .runner import (
     forget,
     intervals,
     save_result,
-    summed,
 )
 
 
@@ -220,20 +219,20 @@ def take_step(slot: PregelSlot, transport: PregelTransport, report: StepReport,
     transport.kill_place("exchange")
     partials = transport.meet(slot.partial(i))
     transport.kill_place("sync")
-    final = total(i, partials) if known is None else known
+    final = total(slot, i, partials) if known is None else known
     slot.finish(i, final, slot.rows, transport.incoming(i))
     report.seconds = time.monotonic() - began
     report.active, report.messages = int(final["active"]), int(final["messages"])
     return final
 
 
-def total(i: int, partials: Sequence[AnyArray]) -> AnyArray:
+def total(slot: PregelSlot, i: int, partials: Sequence[AnyArray]) -> AnyArray:
     """F of step i, from what the slots add to it.
 
     Raises:
         RuntimeError: the step is masked on some slots alone.
     """
-    found = summed(partials)
+    found = slot.summed(partials)
     if found["masked"] not in (0, len(partials)):
         raise RuntimeError(f"step {i} is masked on {found['masked']} of {len(partials)} slots: "
                            "masked() may depend on the step and the aggregates alone")

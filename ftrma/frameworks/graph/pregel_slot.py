@@ -48,7 +48,7 @@ import numpy as np
 
 from . import changes, messages
 from .changes import SlotEdges
-from .messages import Lane, Received, Records, Sending
+from .messages import Contributions, Lane, Received, Records, Sending
 from .pregel_program import COUNTS, Context, VertexProgram, Vertices, inbox_of, ways
 from .references import AnyArray, Ints, Mask
 from .runner import SlotState, check_identity, forget
@@ -218,8 +218,7 @@ class PregelSlot(SlotState[VertexProgram]):
         computed = self._computing(i)
         rows = rows_of(computed)
         block = self._block(self.fields(), rows, copies=True)
-        contributed = {name: np.dtype(kind).type(0)
-                       for name, kind in self.program.aggregates.items()}
+        contributed = Contributions(self.aggregates)
         ctx = Context(i, self.n, self.before(i), contributed, self.program.seed)
         masked = self.masked(i)
         inbox, edges = inbox_of(self.inbox, rows), self.topology(i - 1)
@@ -235,7 +234,7 @@ class PregelSlot(SlotState[VertexProgram]):
             sending = self._emit(i, fields, computed, to if self.light else None)
         counts = (active.sum(), len(sending), ctx._stop, ctx._wake, masked, due)
         state = {**{f"field {name}": array for name, array in fields.items()}, "active": active,
-                 "computed": computed, "partial": self._partial(contributed, counts)}
+                 "computed": computed, "partial": self._partial(contributed.values, counts)}
         self.commit(i, state, sending if self.logs and (masked or not self.light) else None)
         return sending
 

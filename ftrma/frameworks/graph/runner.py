@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import framework
+from . import messages
 from .parts import Graph, Part
 from .references import AnyArray, Ints
 
@@ -229,13 +230,26 @@ class SlotState(Generic[P]):
     identity: int = 0
 
     def __post_init__(self) -> None:
-        aggregates: Mapping[str, npt.DTypeLike] = self.program.aggregates  # type: ignore[attr-defined]
-        self.form = np.dtype([*((name, np.dtype(kind)) for name, kind in aggregates.items()),
+        self.aggregates = messages.aggregates_of(self.program)
+        self.form = np.dtype([*((name, np.dtype(kind.message))
+                                for name, kind in self.aggregates.items()),
                               *((name, np.dtype(np.int64)) for name in self.counts)])
 
     def nothing(self) -> AnyArray:
         """A slot's part of the sums of a step if it adds nothing."""
-        return np.zeros((), self.form)
+        found = np.zeros((), self.form)
+        for name, kind in self.aggregates.items():
+            found[name] = messages.neutral(kind, 1)[0]
+        return found
+
+    def summed(self, partials: Sequence[AnyArray]) -> AnyArray:
+        """The sums of all slots' parts, in the order of the slots: the same bits each time."""
+        found = self.nothing()
+        for partial in partials:
+            for name in found.dtype.names or ():
+                by = self.aggregates[name].combine if name in self.aggregates else np.add
+                found[name] = by(found[name], partial[name])
+        return found
 
     def keep(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
@@ -323,15 +337,6 @@ class Transport(Protocol):
 
     def tell(self, report: StepReport) -> None:
         """Hand on the report of a step."""
-
-
-def summed(partials: Sequence[AnyArray]) -> AnyArray:
-    """The sums of all slots' parts, in the order of the slots: the same bits each time."""
-    found = np.zeros((), partials[0].dtype)
-    for partial in partials:
-        for name in found.dtype.names or ():
-            found[name] += partial[name]
-    return found
 
 
 def save_result(transport: Transport) -> None:

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ftrma.frameworks.graph import kernels, references
+from ftrma.frameworks.graph.messages import no_records
+from ftrma.frameworks.graph.pregel_program import Context, Inbox, VertexProgram, Vertices, check
+from ftrma.frameworks.graph.pregel_slot import PregelSlot
 from ftrma.graph import data
 from ftrma.graph.data import Partition
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "bench" / "apps"))
 
 
 def some_edges(n: int, m: int, seed: int) -> tuple[Any, Any]:
@@ -101,3 +100,62 @@ def test_triangles_of_other_numbers_are_refused() -> None:
     ptr, target = np.array([0, 1]), np.array([5], np.uint32)
     with pytest.raises(ValueError, match="triangles: 1 targets of 1 edges, 0 members of 0, with"):
         kernels.triangles(ptr, target, np.zeros(3, np.int64), np.zeros(0, np.uint32))
+
+
+class Sums(VertexProgram):
+    """Aggregates of each kind, seen in step 2, and weights by a function."""
+
+    fields: ClassVar = {"heard": float, "most": float, "least": np.int64, "any": bool, "all": bool,
+                        "bits": np.int64}
+    message = float
+    combine = np.add
+    aggregates: ClassVar = {"most": (float, np.maximum), "least": (np.int64, np.minimum),
+                            "any": (bool, np.logical_or), "all": (bool, np.logical_and),
+                            "bits": (np.int64, np.bitwise_or), "sum": float}
+
+    def update(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
+        if ctx.step == 1:
+            begins = (ctx["most"], ctx["least"], ctx["any"], ctx["all"], ctx["bits"])
+            assert begins == (-np.inf, 2**63 - 1, False, True, 0)
+            ctx.contribute("most", -v.ids.max(initial=0) - 0.5)
+            ctx.contribute("least", v.ids.min(initial=99))
+            ctx.contribute("any", (v.ids == 7).any())
+            ctx.contribute("all", (v.ids != 7).all())
+            ctx.contribute("bits", np.bitwise_or.reduce(1 << v.ids))
+        else:
+            v.heard = inbox.values
+            for name in ("most", "least", "any", "all", "bits"):
+                setattr(v, name, ctx[name])
+            ctx.stop()
+
+    def emit(self, v: Vertices, ctx: Context) -> None:
+        if ctx.step == 1:
+            v.send(1.0 + v.ids, weight=lambda x, w: x * np.maximum(w, 0))
+
+
+def test_aggregates_of_each_kind_and_weights_by_a_function() -> None:
+    """Law: an aggregate begins with its ufunc's neutral value and takes all that is contributed."""
+    graph = data.of_edges(9, [0, 1, 2, 3], [8, 8, 8, 7], [2.0, -5.0, 0.5, 1.0])
+    part = graph.part(Partition("hash", 9, 1), 0)
+    slot = PregelSlot(Sums(), part, 9, [np.arange(2)], "none", {}, {}, 1)  # type: ignore[arg-type]
+    slot.resume(0)
+    for step in (1, 2):
+        sending = slot.outgoing(step, [True])
+        lane = (sending.values, sending.got)
+        final = slot.summed([slot.partial(step), slot.nothing()])
+        slot.finish(step, final, [part.targets], ([lane], no_records(Sums())))
+    fields = slot.fields()
+    assert fields["heard"][8] == 1 * 2 + 2 * 0 + 3 * 0.5 and fields["heard"][7] == 4
+    assert fields["most"][0] == -8.5 and fields["least"][0] == 0 and fields["bits"][0] == 511
+    assert fields["any"].all() and not fields["all"].any()
+
+
+@pytest.mark.parametrize(("aggregates", "words"), [
+    ({"a": (float, np.subtract)}, "aggregate a is combined by <ufunc 'subtract'>, which has no"),
+    ({"a": (complex, np.add)}, "a has dtype complex128; give bool, integers or floats"),
+    ({"a": (float, max)}, "aggregate a is combined by <built-in function max>, which has no")])
+def test_aggregates_that_cannot_be_are_told(aggregates: Any, words: str) -> None:
+    program = Sums()
+    program.aggregates = aggregates  # type: ignore[misc]
+    with pytest.raises(ValueError, match=words):
+        check(program)
