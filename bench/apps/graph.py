@@ -85,6 +85,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     if not 0 <= options.damping < 1:
         raise ValueError(f"--damping {options.damping}: give 0 or more, and less than 1")
     options.checkpoint = checkpoint_of(options.checkpoint)
+    if options.hubs and options.program != "hits":
+        raise ValueError(f"--hubs is of hits, not of {options.program}; leave it out")
     options.recovery = options.recovery or ("phoenix" if options.program == "colour" else "lwlog")
     _, pregels, phoenixs = PROGRAMS[options.program]
     if not (phoenixs if options.recovery in PHOENIX_RECOVERIES else pregels):
@@ -137,6 +139,23 @@ def check_weights(found: data.Graph, program: str, other: str) -> None:
             raise ValueError(f"the graph has no weights; {program} needs some: {other}")
         if len(weight) and weight.min() < 0:
             raise ValueError(f"an edge of weight {weight.min()}; {program} needs weights from 0 up")
+
+
+def prepared(options: argparse.Namespace, given: data.Graph) -> data.Graph:
+    """The graph that the program runs on."""
+    name, found = options.program, given
+    if name == "sssp":
+        check_weights(found, name, "give bfs")
+    if name in ("pagerank", "hits") and options.weighted:
+        check_weights(found, f"{name} --weighted", "leave --weighted out")
+    if options.undirected:
+        found = data.symmetric(found)
+    if name == "hits":
+        return data.both(found, weighted=options.weighted)
+    if name == "betweenness":
+        return data.simple(found) if options.undirected else data.both(found)
+    make = PROGRAMS[name][0]
+    return make(found) if make else found
 
 
 def program_of(options: argparse.Namespace,
@@ -219,33 +238,19 @@ def main(arguments: list[str]) -> int:
     slot, status = MPI.COMM_WORLD.rank, 0
     try:
         options = parse(arguments)
-        make, *fields = PROGRAMS[options.program]
         corrects = options.recovery in PHOENIX_RECOVERIES
+        field = "hub" if options.hubs else PROGRAMS[options.program][1 + corrects]
         del sys.argv[1:]  # what tells a run from others is in the program and the graph
         engine = graph.Engine(recovery=options.recovery, checkpoint=options.checkpoint,
                               partition=options.partition, cache=options.cache,
                               progress=options.progress)
-        found = graph_of(engine, options)
-        if options.program == "sssp":
-            check_weights(found, "sssp", "give bfs")
-        if options.program == "pagerank" and options.weighted:
-            check_weights(found, "pagerank --weighted", "leave --weighted out")
-        if options.undirected:
-            found = data.symmetric(found)
-        if options.program == "hits":
-            if options.weighted:
-                check_weights(found, "hits --weighted", "leave --weighted out")
-            found, fields[0] = data.both(found, weighted=options.weighted), (
-                "hub" if options.hubs else "authority")
-        if options.program == "betweenness":
-            found = data.simple(found) if options.undirected else data.both(found)
-        if make:
-            found = make(found)
+        given = graph_of(engine, options)
+        found = prepared(options, given)
         began = time.monotonic()
         result = engine.run(found, program_of(options, found), **(
             {"most": LONG} if options.program == "betweenness" else {}))
         seconds = time.monotonic() - began
-        values = result.gather(fields[corrects])
+        values = result.gather(field)
         sizes = engine.comm.gather(result.edges, root=0)
         if slot == 0:
             if options.program == "pagerank" and corrects:
@@ -255,7 +260,7 @@ def main(arguments: list[str]) -> int:
                 "program": options.program, "graph": options.graph, "vertices": found.n,
                 "slots": engine.comm.size, "recovery": options.recovery, "seconds": seconds,
                 "partition": options.partition, **balance(sizes),
-                "read_as": found.read_as,
+                "read_as": given.read_as,
                 **summary(options.program, values), "out": None if status else options.out}),
                 flush=True)
     except MemoryError as error:
