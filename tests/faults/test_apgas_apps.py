@@ -110,7 +110,7 @@ def test_words() -> None:
 
 def test_the_program_of_the_page() -> None:
     """Law: the page's loop runs as it is written there, over a death."""
-    page = (ROOT / "ftrma/frameworks/apgas/README.md").read_text()
+    page = (ROOT / "ftrma/docs/places.md").read_text()
     (program,) = (text for text in re.findall(r"(?s)```python\n(.*?)```", page)
                   if "SPMDIterativeApp" in text)
     jobs = [run_job(program.replace("10_000", "300"), 3, "--spares", "1", *kill)

@@ -82,7 +82,7 @@ class Engine:
 
     Args:
         recovery: "hwcp", "lwcp", "hwlog", "lwlog", "causal", "rollback" or "none"; "phoenix" or
-            "cr" for programs of Phoenix's classes; see ``ftrma/frameworks/graph/README.md``.
+            "cr" for programs of Phoenix's classes; see ``ftrma/docs/graphs.md``.
         checkpoint: steps or rounds between two (int), seconds (float), "daly": as ``ftrma run
             --interval`` has it, or "never": none but that of a result. By default 10; with
             "phoenix" never.
