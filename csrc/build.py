@@ -1,7 +1,7 @@
 """Build step of the C extension: generates the wrappers, then compiles with the user's mpicc.
 
 The wire between nodes is a library of its own, without MPI: agents have nothing to do with it. So
-are the kernels of vertex programs.
+are the kernels of vertex programs. None of them knows of Python, so one wheel serves all versions.
 Which mpicc that is, and that its library is an Open MPI 5, is decided by ``mpicc.py``.
 """
 
@@ -73,6 +73,8 @@ FLAGS += ["-Werror=implicit-function-declaration"]
 # Measured: a Put or Get takes up to 4 % more or less, with the same instructions, by where in a
 # cache line its functions happen to begin. So they begin at one, whatever is added before them.
 FLAGS += ["-falign-functions=64"]
+# The libraries load with an older C library than the compiler's, see the header.
+FLAGS += ["-include", str(HERE / "oldlibc.h")]
 # A product and a sum are rounded one after the other, as NumPy does, even if the processor has one
 # instruction for both.
 EXACT = ["-ffp-contract=off"]
@@ -92,6 +94,10 @@ def sources_of(folders: tuple[str, ...]) -> list[Path]:
 
 class BuildExtension(build_ext):
     """Generate the sources, then build `ftrma._native` with mpicc."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        """Return the path of a library without the name of a Python version."""
+        return str(Path(*fullname.split("."))) + ".so"
 
     def run(self) -> None:
         import calls
@@ -144,6 +150,9 @@ class BuildExtension(build_ext):
         super().run()
 
     def build_extensions(self) -> None:
+        # A Python that was installed by its sources names its own place here.
+        self.compiler.linker_so = [
+            word for word in self.compiler.linker_so if not word.startswith("-Wl,-rpath")]
         # The wire first: the extension is linked with it, and finds it beside itself.
         native, loopback, wire, graph = self.extensions
         self.extensions = [wire, loopback, native, graph]

@@ -720,7 +720,8 @@ int ftrma_partitioned_help(void);
 int ftrma_unwind_code(void);
 /* 1 if calls of MPI by the program and its libraries reach this library. */
 int ftrma_interposed(void);
-int ftrma_count_intercepted(void);
+/* Name of one of the calls of MPI that this library defines, by number; NULL behind the last. */
+const char *ftrma_intercepted(unsigned which);
 /* 1 if communicators can be revoked and shrunk; without that, a failure means a relaunch. */
 int ftrma_has_ulfm(void);
 int ftrma_mpi_abort(int status);

@@ -20,6 +20,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "alarm.h"
@@ -47,7 +48,7 @@ void ftrma_wake_know(void)
 {
     program = pthread_self();
     its = &ftrma_thread;
-    snprintf(its_state, sizeof its_state, "/proc/self/task/%d/stat", (int)gettid());
+    snprintf(its_state, sizeof its_state, "/proc/self/task/%d/stat", (int)syscall(SYS_gettid));
 }
 
 static void on_wake(int number)

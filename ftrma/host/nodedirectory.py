@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import glob
 import os
 import shutil
 import stat
@@ -54,9 +53,10 @@ def main(session: str, command: list[str]) -> None:
     os.waitpid(child, 0)
     # It lets in this user's processes alone, and takes the library out of its environment
     # (csrc/loopback.c).
-    found = glob.glob(os.path.join(os.path.dirname(__file__), os.pardir, "_loopback*.so"))
+    loopback = os.path.realpath(
+        os.path.join(os.path.dirname(__file__), os.pardir, "_loopback.so"))
     os.environ["LD_PRELOAD"] = ":".join(
-        [*map(os.path.realpath, found), *filter(None, [os.environ.get("LD_PRELOAD")])])
+        [loopback, *filter(None, [os.environ.get("LD_PRELOAD")])])
     os.execvp(command[0], command)
 
 

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import signal
 import struct
+import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,8 +15,11 @@ GET_INFO, EXIT = 0xC040FF0B, 1 << 3
 INFO = struct.Struct("=Q52xi")  # mask; wait status
 
 # These signals ask a process to end. Without a handler it ends at once and leaves its files.
-ENDING = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM, signal.SIGVTALRM,
-          signal.SIGPROF, signal.SIGXCPU, signal.SIGIO, signal.SIGPWR, signal.SIGSTKFLT)
+ENDING: tuple[signal.Signals, ...] = (
+    signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM, signal.SIGVTALRM,
+    signal.SIGPROF, signal.SIGXCPU, signal.SIGIO, signal.SIGPWR)
+if sys.version_info >= (3, 11):  # which knows one more signal
+    ENDING += (signal.SIGSTKFLT,)
 # Signals that a user may name to ask for an end behind a checkpoint.
 ASKABLE = tuple(number.name.removeprefix("SIG") for number in (
     signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, *ENDING[1:]))

@@ -16,7 +16,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from ..host.errors import FtrmaError
 from ..host.lock import lock_shared
 from ..native import library
 
-LOOPBACK = Path(__file__).parents[1] / f"_loopback{sysconfig.get_config_var('EXT_SUFFIX')}"
+LOOPBACK = Path(__file__).parents[1] / "_loopback.so"
 # Options of mpirun that say where processes go, each with one value.
 HOSTS = {"--host", "-host", "-H"}
 WHERE = HOSTS | {"--hostfile", "-hostfile", "--machinefile", "-machinefile"}

@@ -86,11 +86,6 @@ def interposed() -> bool:
     return bool(c.lib.ftrma_interposed())
 
 
-def count_intercepted() -> int:
-    """Number of functions of MPI that the extension defines."""
-    return int(c.lib.ftrma_count_intercepted())
-
-
 def has_ulfm() -> bool:
     return bool(c.lib.ftrma_has_ulfm())
 

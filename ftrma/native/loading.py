@@ -12,9 +12,10 @@ becomes `Rollback`: no call up from C is needed, and no mpi4py object is left ha
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import sys
-import sysconfig
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any
 from ..host.errors import FtrmaError, Rollback
 from . import extension, job, library
 
-EXTENSION = Path(__file__).parents[1].joinpath(f"_native{sysconfig.get_config_var('EXT_SUFFIX')}")
+EXTENSION = Path(__file__).parents[1] / "_native.so"
 VERSION_BYTES = 8192  # MPICH's MPI_MAX_LIBRARY_VERSION_STRING; Open MPI's is 256
 
 _native: Native | None = None
@@ -53,6 +54,12 @@ class Native:
         self.ffi: Any = import_module("ftrma._declarations").ffi
         self.lib: Any = self.ffi.dlopen(str(EXTENSION), os.RTLD_GLOBAL | os.RTLD_NOW)
 
+    def intercepted(self) -> list[str]:
+        """Return the names of all calls of MPI that the extension defines, sorted."""
+        names = map(self.lib.ftrma_intercepted, itertools.count())
+        return [self.ffi.string(name).decode()
+                for name in itertools.takewhile(lambda name: name != self.ffi.NULL, names)]
+
 
 class _Symbol(ctypes.Structure):
     """Dl_info of dladdr(3)."""
@@ -77,10 +84,14 @@ def version_of(name: str) -> tuple[str, str]:
     function = ctypes.CDLL(name, mode=os.RTLD_LOCAL | os.RTLD_LAZY).MPI_Get_library_version
     text, length = ctypes.create_string_buffer(VERSION_BYTES), ctypes.c_int()
     function(text, ctypes.byref(length))
+    return text.value.decode(errors="replace"), _file_of(function)
+
+
+def _file_of(function: Any) -> str:
+    """Return the file that a loaded function is in."""
     found = _Symbol()
     ctypes.CDLL(None).dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(found))
-    file = os.path.normpath(os.fsdecode(found.file or b"?"))
-    return text.value.decode(errors="replace"), file
+    return os.path.normpath(os.fsdecode(found.file or b"?"))
 
 
 def _where(file: str) -> str:
@@ -125,12 +136,44 @@ def _check_mpi4py() -> None:
         raise FtrmaError(why)
 
 
+def _check_scope(native: Native) -> None:
+    """Refuse tools that define calls of MPI in front of the extension, by ``LD_PRELOAD``.
+
+    mpi4py binds each call to the first one in the global scope. A tool's calls go on to ``PMPI_``,
+    which is the library's, so they would bypass ftrma without a word.
+    """
+    scope, own = ctypes.CDLL(None), os.path.normpath(EXTENSION)
+    bypass: dict[str, list[str]] = {}
+    for name in native.intercepted():
+        if (file := _file_of(getattr(scope, name))) != own:
+            bypass.setdefault(file, []).append(name)
+    if bypass:
+        raise FtrmaError(in_front(bypass, os.environ.get("LD_PRELOAD", "")))
+
+
+def in_front(bypass: Mapping[str, Sequence[str]], preload: str) -> str:
+    """Say which files define calls of MPI in front of the extension, and the remedy.
+
+    Args:
+        bypass: the calls that each file defines.
+        preload: the variable LD_PRELOAD.
+    """
+    others = ", ".join(
+        f"{file} ({names[0]}{f' and {len(names) - 1} more' * bool(names[1:])})"
+        for file, names in bypass.items())
+    remedy = f"unset LD_PRELOAD (it is {preload!r})" if preload else "do not load it before ftrma"
+    return (
+        f"calls of MPI would go to a tool in front of ftrma and bypass ftrma: {others}; {remedy}. "
+        "What a program calls is recorded by 'ftrma run --trace FILE', too"
+    )
+
+
 def load() -> Native:
     """Return the C extension, loaded so that it interposes.
 
     Raises:
         FtrmaError: mpi4py.MPI was imported first; or no MPI library was found, or ftrma does not
-            work with it; or mpi4py is made for another one.
+            work with it; or mpi4py is made for another one; or a tool is in front of the extension.
     """
     global _native
     if _native is not None:
@@ -146,6 +189,7 @@ def load() -> Native:
     why = library.refusal(text, _where(file))
     if why:
         raise FtrmaError(why)
+    _check_scope(native)
     _check_mpi4py()
     extension.attach(native.lib, native.ffi)
     _native = native

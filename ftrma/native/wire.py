@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import os
-import sysconfig
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -32,7 +31,7 @@ from .wireconstants import Why as Why
 from .wireconstants import WireResult as WireResult
 from .wireconstants import declarations as _ffi
 
-LIBRARY = Path(__file__).parents[1] / f"_wire{sysconfig.get_config_var('EXT_SUFFIX')}"
+LIBRARY = Path(__file__).parents[1] / "_wire.so"
 FOREVER = -1  # a time limit in ms
 ENGINE = "FTRMA_WIRE_ENGINE"  # variable of the environment
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -55,6 +58,49 @@ def test_nobody_needs_a_home(tmp_path: Path) -> None:
     command = f'exec env -i {mark}="${mark}" {FTRMA} run -n 2 {tmp_path}/right.py'
     result = run_command(["bash", "-c", command], timeout=30)
     assert result.status == 0 and result.stdout == "right 4\n" * 2, result
+
+
+TOOL = """
+#include <mpi.h>
+#include <stdio.h>
+static int calls;
+int MPI_{name}({parameters})
+{{
+    fprintf(stderr, "counted %d\\n", ++calls);
+    return PMPI_{name}({arguments});
+}}
+"""
+PUT = {"name": "Put", "arguments": "a, b, c, d, e, f, g, h",
+       "parameters": "const void *a, int b, MPI_Datatype c, int d, MPI_Aint e, int f, "
+                     "MPI_Datatype g, MPI_Win h"}
+COMMIT = {"name": "Type_commit", "arguments": "a", "parameters": "MPI_Datatype *a"}
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
+@pytest.mark.parametrize("linked", [True, False])
+@pytest.mark.parametrize("call", [PUT, COMMIT], ids=["taken", "left"])
+def test_another_tool_is_beside_or_refused(tmp_path: Path, call: dict, linked: bool) -> None:
+    """Law: a tool that is preloaded counts calls that ftrma leaves to the library; one that would
+    have ftrma bypassed is refused by its name, before the job begins."""
+    (tmp_path / "right.py").write_text(RIGHT + "MPI.INT.Create_contiguous(2).Commit()\n")
+    (tmp_path / "tool.c").write_text(TOOL.format(**call))
+    tool, mpicc = tmp_path / "tool.so", str(Path(sys.executable).parent / "mpicc")
+    words = subprocess.check_output([mpicc, "-show"], text=True).split()
+    source = ["-shared", "-fPIC", "-o", tool, tmp_path / "tool.c"]
+    words = [words[0], *source, *(w for w in words[1:] if linked or not w.startswith("-l"))]
+    subprocess.run(words, check=True)
+    result = run_command([FTRMA, "run", "-n", "2", str(tmp_path / "right.py")], timeout=30,
+                         env={"LD_PRELOAD": str(tool)})
+    if call is COMMIT and not linked:
+        assert result.status == 0 and result.stdout == "right 4\n" * 2, result
+        assert "counted" in result.stderr, result
+    else:
+        assert result.status == 70 and result.stdout == "" and "counted" not in result.stderr
+        named = "tool.so" if call is PUT else "libmpi.so"
+        assert re.search(rf"error: calls of MPI would go to .*{named}.*; "
+                         rf"unset LD_PRELOAD \(it is '{tool}'\)", result.stderr), result
+        assert result.stderr.count("\n") == 1, result
+
 
 
 FLAGS = """

@@ -8,7 +8,6 @@ NaN has to be a NaN).
 
 from __future__ import annotations
 
-import sysconfig
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -22,7 +21,7 @@ from . import references, textform
 from .references import AnyArray, Columns, EdgeArrays, Floats, Ints, Mask, Numbers
 from .textform import TextForm
 
-LIBRARY = Path(__file__).with_name(f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}")
+LIBRARY = Path(__file__).with_name("_kernels.so")
 MOST = 2**32  # rows or targets that indices have numbers for
 
 How: TypeAlias = Any  # struct ftrma_graph_how

@@ -319,3 +319,12 @@ def test_build_says_that_pythons_compiler_is_missing(
     if CC:
         monkeypatch.setenv("CC", f"{CC} -O2")
         mpicc.check_compiler()
+
+
+def test_a_tool_in_front_is_named() -> None:
+    """Law: each file that would get calls in front of ftrma is named, with the remedy."""
+    bypass = {"/x/count.so": ["MPI_Put"], "/y/libmpi.so.40": ["MPI_Get", "MPI_Init", "MPI_Rput"]}
+    told = loading.in_front(bypass, "/x/count.so")
+    assert "/x/count.so (MPI_Put), /y/libmpi.so.40 (MPI_Get and 2 more);" in told
+    assert "unset LD_PRELOAD (it is '/x/count.so')" in told
+    assert "do not load it before ftrma" in loading.in_front(bypass, "")
