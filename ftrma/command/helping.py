@@ -1,20 +1,23 @@
-"""``ftrma help``: pages of the documentation, commands, and manual pages in files."""
+"""``ftrma help``: pages, commands, names that programs use, and manual pages in files."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from ..host import outfile
+from . import drawings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-DESCRIPTION = """Print a page of the documentation, or a command's options; without a word, list
-them. With --man, write the manual pages of all commands into a directory, such as
-~/.local/share/man/man1."""
+PATH = re.compile(r"`ftrma/docs/([\w-]+)\.md`")
+DESCRIPTION = """Print a page of the documentation, a command's options, or what a name means that
+programs use, such as ftrma.protect; without a word, list them. With --man, write the manual pages
+of all commands into a directory, such as ~/.local/share/man/man1."""
 
 
 def add_parser(commands: Any, whole: Callable[[], argparse.ArgumentParser]) -> None:
@@ -25,7 +28,8 @@ def add_parser(commands: Any, whole: Callable[[], argparse.ArgumentParser]) -> N
     """
     parser: argparse.ArgumentParser = commands.add_parser(
         "help", help="print a page of the documentation", description=DESCRIPTION)
-    parser.add_argument("word", metavar="PAGE|COMMAND", nargs="?", help="to be printed")
+    parser.add_argument("word", metavar="PAGE|COMMAND|NAME", nargs="?",
+                        help="to be printed")
     parser.add_argument("--man", metavar="DIR", help="write manual pages into a directory")
     parser.set_defaults(run=command_help, whole=whole)
 
@@ -36,7 +40,7 @@ def command_help(arguments: argparse.Namespace) -> int:
     Raises:
         ValueError: there is no such page or directory; with the remedy.
     """
-    from . import manpages
+    from . import manpages, reference
 
     parser = arguments.whole()
     if arguments.man:
@@ -54,16 +58,37 @@ def command_help(arguments: argparse.Namespace) -> int:
             "Commands (ftrma help COMMAND, or ftrma COMMAND -h):",
             *(f"  {name:<18} {helps[name]}" for name in commands),
             "", "Pages (ftrma help PAGE):",
-            *(f"  {name:<18} {title(path)}" for name, path in found.items())]))
+            *(f"  {name:<18} {title(path)}" for name, path in found.items()),
+            "", "Names that programs use (ftrma help NAME, such as ftrma.protect), by module:",
+            *(f"  {name}" for name in reference.MODULES)]))
     elif arguments.word in commands:
         commands[arguments.word].print_help()
     elif arguments.word in found:
-        outfile.say(found[arguments.word].read_text().rstrip("\n"))
+        outfile.say(shown(found[arguments.word].read_text()).rstrip("\n"))
+    elif (text := of_name(arguments.word)) is not None:
+        outfile.say(shown(text))
     else:
-        near = get_close_matches(arguments.word, [*commands, *found], 1)
+        known = reference.names() if arguments.word.startswith("ftrma") else [*commands, *found]
+        near = get_close_matches(arguments.word, known, 1)
         hint = f"did you mean {near[0]}?" if near else "'ftrma help' lists what there is"
-        raise ValueError(f"help {arguments.word}: there is no such page or command; {hint}")
+        raise ValueError(f"help {arguments.word}: there is no such page, command or name; {hint}")
     return 0
+
+
+def of_name(word: str) -> str | None:
+    """Return what is told of a name that programs use; None if there is no such name."""
+    from . import reference
+
+    try:
+        return reference.page(word)
+    except LookupError:
+        return None
+
+
+def shown(text: str) -> str:
+    """Return a page as a terminal shows it: with commands for other pages, and bare drawings."""
+    text = drawings.BLOCK.sub(lambda match: f"\n{match[2]}\n", text)
+    return PATH.sub(r"`ftrma help \1`", text).replace("\n\n\n", "\n\n")
 
 
 def pages() -> dict[str, Path]:

@@ -79,9 +79,11 @@ def test_what_there_is_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     """Law: each command and each page is listed, and printed by its name; no two share one."""
     status, out, _ = call(capsys, "help")
     names = re.findall(r"(?m)^  (\S+) ", out)
+    names = [name for name in names if not name.startswith("ftrma")]
     assert status == 0 and names == [*commands(), *helping.pages()]
     assert len(names) == len(set(names))
-    assert call(capsys, "help", "options")[1] == helping.pages()["options"].read_text()
+    page = call(capsys, "help", "options")[1]
+    assert page == helping.shown(helping.pages()["options"].read_text())
     assert call(capsys, "help", "halt")[1].startswith("usage: ftrma halt")
 
 

@@ -27,7 +27,7 @@ MOST_NOUNS = 15
 TOPS = ("csrc", "ftrma", "bench", "tests", "models", ".ci")
 GENERATED = {"ftrma/_declarations.py", "ftrma/_wiredeclarations.py",
              "ftrma/frameworks/graph/_kerneldeclarations.py"}
-WALK = "ftrma/README.md"
+WALK = "ftrma/docs/put.md"
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 

@@ -1,0 +1,56 @@
+"""Hooks by which mkdocs makes a site of the pages (``ftrma/docs/site/mkdocs.yml``).
+
+The pages are written for a terminal, too. So the site adds what a terminal lacks: links where a
+page is named by its path, drawings as SVG, and pages about the names that programs use.
+
+mkdocs loads this file by its path, outside of the package.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ftrma.command import drawings, reference
+from ftrma.command.helping import DOCS, title
+
+PAGE = re.compile(r"`ftrma/docs/([\w-]+)\.md`")
+NAME = re.compile(r"`ftrma help (ftrma[\w.]*)`")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages about names."""
+    from mkdocs.structure.files import File
+
+    for module in reference.MODULES:
+        files.append(File.generated(config, f"{module}.md", content=reference.page(module)))
+    return files
+
+
+def on_page_markdown(markdown: str, **_more: Any) -> str:
+    """Return a page with links and drawings."""
+    titles = {path.stem: title(path) for path in DOCS.glob("*.md")}
+
+    def link(match: re.Match[str]) -> str:
+        name = match[1]
+        return f"[{titles[name]}]({name}.md)" if name in titles else match[0]
+
+    parts = re.split(r"(?ms)(^```.*?^```$)", markdown)
+    return "".join(part if part.startswith("```") else NAME.sub(named, PAGE.sub(link, part))
+                   for part in (drawn(part) for part in parts))
+
+
+def named(match: re.Match[str]) -> str:
+    """Return a link to the page about a name."""
+    module = next((m for m in sorted(reference.MODULES, key=len, reverse=True)
+                   if match[1] == m or match[1].startswith(f"{m}.")), None)
+    return f"[`{match[1]}`]({module}.md)" if module else match[0]
+
+
+def drawn(part: str) -> str:
+    """Return a block of text that is a drawing as a figure of HTML; any other as it is."""
+    match = drawings.BLOCK.fullmatch(part)
+    if not match:
+        return part
+    return (f"<figure>{drawings.svg(match[1], match[2])}"
+            f"<figcaption>{match[1]}</figcaption></figure>")

@@ -1,0 +1,120 @@
+"""The pages for users: drawings, names, options, and the site that mkdocs makes of them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from tree import ROOT
+
+from ftrma.command import cli, drawings, helping, manpages, reference
+
+PAGES = helping.pages()
+DRAWINGS = [pytest.param(title, text, id=f"{name}-{title}") for name, path in PAGES.items()
+            for title, text in drawings.drawings_in(path.read_text())]
+# Options on the pages that are not ftrma's.
+FOREIGN = {
+    "--host", "--map-by", "--mca", "--prtemca", "--shm-size", "--cap-add", "--exclude", "--points",
+    "--pages", "--depth", "--time", "--nodes", "--requeue", "--open-mode",
+}
+
+
+def test_the_pages_have_drawings() -> None:
+    """Law: layers, a checkpoint, a repair and a replay are drawn."""
+    assert {"architecture", "checkpoints", "repair", "replay"} <= {
+        name for name, path in PAGES.items() if drawings.drawings_in(path.read_text())}
+
+
+@pytest.mark.parametrize(("title", "text"), DRAWINGS)
+def test_a_drawing_has_all_of_its_text(title: str, text: str) -> None:
+    """Law: a drawing is whole XML, its words are those of the text, in order, and boxes close."""
+    found = ElementTree.fromstring(drawings.svg(title, text))
+    shown = [node.text or "" for node in found.iter() if node.tag == "text"]
+    words = re.findall(r"\w[\w.,:()]*", text)
+    assert re.findall(r"\w[\w.,:()]*", " ".join(shown)) == [w for w in words if w not in ("v", "X")]
+    boxes = [len(line) for line in text.splitlines() if re.match(r"[+|].*[+|]$", line)]
+    assert len(set(boxes)) <= 1
+    assert found.find("title").text == title  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("text", "drawn"), [
+    ("a-b", 0), ("--spill DIR", 0), ("-->", 3), ("|", 1), ("x|y", 0), ("+--", 3), ("* X", 2),
+    ("5*3 MAX", 0), ("<--", 3), ("-", 0)])
+def test_words_are_no_lines(text: str, drawn: int) -> None:
+    """Law: dashes, bars and letters of words stay text."""
+    grid = [text]
+    assert sum(bool(drawings.element(grid, x, 0, c)) for x, c in enumerate(text)) == drawn
+
+
+def test_a_corner_by_itself_is_refused() -> None:
+    with pytest.raises(ValueError, match="line 2, column 3: a corner where no line ends"):
+        drawings.svg("t", "--\n  +\n")
+
+
+@pytest.mark.parametrize("module", reference.MODULES)
+def test_each_public_name_is_told(module: str) -> None:
+    """Law: a module's page has each public name, with its docstring."""
+    page = reference.page(module)
+    for word in reference.public(reference.found(module)):
+        heading = f"## {module.removeprefix('ftrma.')}.{word}\n"
+        assert heading in page, word
+        body = page.split(heading)[1].split("\n## ")[0].strip()
+        assert len(body.splitlines()) > 1 or body.startswith("`"), word
+    assert "``" not in page and "::" not in page
+
+
+def test_names_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Law: a module, a function, a class and a method are printed by their names."""
+    for name, told in [("ftrma", "## ftrma.protect"), ("ftrma.protect", "Declare local variables"),
+                       ("ftrma.graph.Engine", "recovery: str = 'lwlog'"),
+                       ("ftrma.graph.Engine.run", "# ftrma.graph.Engine.run")]:
+        with pytest.raises(SystemExit) as end:
+            cli.main(["help", name])
+        assert end.value.code == 0
+        assert told in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("name", "hint"), [
+    ("ftrma.protct", "did you mean ftrma.protect?"),
+    ("ftrma.graph._x", "did you mean ftrma.graph?"),
+    ("ftrma.graph.Engine.nothing", "did you mean ftrma.graph.Engine?")])
+def test_names_that_are_not_there(capsys: pytest.CaptureFixture[str], name: str, hint: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        cli.main(["help", name])
+    assert end.value.code == 2 and hint in capsys.readouterr().err
+
+
+def test_a_terminal_is_told_where_to_go_on() -> None:
+    """Law: what is a path in the sources is a command in a terminal, and a drawing has no fence."""
+    text = "See `ftrma/docs/files.md`, `ftrma/README.md`.\n```drawing Title\n--->\n```\n"
+    assert helping.shown(text) == "See `ftrma help files`, `ftrma/README.md`.\n\n--->\n\n"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_options_are_there(name: str) -> None:
+    """Law: an option that a page names in backticks is one of some command's, or of others'."""
+    actions = manpages.subparsers(cli.build_parser())
+    assert actions
+    known = {flag for parser in actions.choices.values() for action in parser._actions
+             for flag in action.option_strings}
+    quoted = re.findall(r"`[^`\n]*`", re.sub(r"(?ms)^```.*?^```$", "", PAGES[name].read_text()))
+    named = {flag for word in quoted for flag in re.findall(r"(?<![\w-])--\w[\w-]*", word)}
+    assert not named - known - FOREIGN
+
+
+@pytest.mark.full
+def test_the_site_is_made(tmp_path: Path) -> None:
+    """Law: mkdocs has no complaint, each page is there, and each path of a page became a link."""
+    pytest.importorskip("mkdocs")
+    config = ROOT / "ftrma" / "docs" / "site" / "mkdocs.yml"
+    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "-q", "-f", str(config), "-d",
+                           str(tmp_path / "site")], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    for name in (*PAGES, *reference.MODULES):
+        text = (tmp_path / "site" / f"{name}.html").read_text()
+        assert "ftrma/docs/" not in re.sub(r"(?s)<pre>.*?</pre>", "", text), name
+    assert (tmp_path / "site" / "checkpoints.html").read_text().count("<svg") >= 1
