@@ -1,7 +1,7 @@
 """Programs that analysts ask for, which ``graph.py`` runs beside those of ``pregel.py``.
 
 What: triangles by lists of neighbours; hubs and authorities (HITS); communities by label
-propagation; a maximal independent set; betweenness.
+propagation; a maximal independent set; betweenness; a minimum spanning forest.
 
 Why: ``Triangles`` of ``pregel.py`` is the form of the paper, with a message for each pair of
 neighbours; here a vertex's list goes to a slot once, whatever number of neighbours it has there.
@@ -317,3 +317,119 @@ class Betweenness(graph.VertexProgram):
         elif level:
             shares = (1 + v.share) / np.maximum(v.paths, 1)
             v.send(shares, where=at, weight=backward if self.directed else None)
+
+
+class Forest(graph.VertexProgram):
+    """A minimum spanning forest; edges in both directions. Edges of equal weight are ordered by
+    their ends, so there is one.
+
+    Each tree has a leader, whose id is the `label` of its vertices. In a round each tree finds the
+    least edge that leaves it, and its leader hooks the tree to the one at the other end; of two
+    trees that do so to each other by one edge the lesser id leads on. A leader hooks once, so it
+    keeps the edge: `low`, `high` and `weight`; `low` is -1 where a vertex leads still. Then labels
+    jump from leader to leader, until each is the id of one that leads still.
+
+    Phases: 0, vertices tell neighbours their labels; 1, and tell leaders their least edges; 2,
+    leaders choose, and tell the leaders they hook to; 3, they hook, and all ask for the label of
+    their label; 4, answers, which is masked; 5, labels jump, and all ask again.
+
+    Source: S. Chung, A. Condon, "Parallel implementation of Boruvka's minimum spanning tree
+    algorithm", IPPS 1996.
+    """
+
+    fields: ClassVar = {"label": np.int64, "low": np.int64, "high": np.int64, "weight": float,
+                        "edge_low": np.int64, "edge_high": np.int64, "edge_weight": float,
+                        "other": np.int64}
+    message: ClassVar = [("weight", float), ("low", np.int64), ("high", np.int64),
+                         ("label", np.int64)]
+    combine = None
+    aggregates: ClassVar = {"phase": np.int64, "found": np.int64}
+
+    def phase(self, ctx: Context) -> int:
+        """The phase that follows from the one of the step before."""
+        if ctx.step == 1:
+            return 0
+        if ctx["phase"] == 5:
+            return 4 if ctx["found"] else 0
+        return int(ctx["phase"]) + 1
+
+    def masked(self, ctx: Context) -> bool:
+        return self.phase(ctx) == 4
+
+    def update(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
+        phase, (row, told) = self.phase(ctx), self.told(v, inbox)
+        if 0 in v.ids[:1]:  # its slot tells the phase to all
+            ctx.contribute("phase", phase)
+        if ctx.step == 1:
+            v.label, v.low, v.high = v.ids, -1, -1
+        elif phase == 1:
+            told["low"], told["high"] = (by(told["low"], v.ids[row])
+                                         for by in (np.minimum, np.maximum))
+            leaves = told["label"] != v.label[row]
+            self.choose(v, row[leaves], told[leaves])
+            ctx.contribute("found", (v.other >= 0).sum())
+        elif phase == 2:
+            self.choose(v, row, told)
+            if not ctx["found"]:
+                ctx.stop()
+        elif phase == 3:
+            stays = np.zeros(len(v), bool)
+            stays[row[(told["label"] == v.other[row]) & (told["low"] == v.edge_low[row])
+                      & (told["high"] == v.edge_high[row]) & (v.ids[row] < told["label"])]] = True
+            hooks = (v.other >= 0) & ~stays
+            for name, value in (("label", v.other), ("low", v.edge_low), ("high", v.edge_high),
+                                ("weight", v.edge_weight)):
+                setattr(v, name, np.where(hooks, value, getattr(v, name)))
+        elif phase == 5:
+            ctx.contribute("found", (told["label"] != v.label[row]).sum())
+            v.label[row] = told["label"]
+
+    def emit(self, v: Vertices, ctx: Context) -> None:
+        phase, known = self.phase(ctx), v.other >= 0
+        if phase == 0:
+            messages = self.messages(1, v.ids, v.ids, v.label)
+            v.send(messages, weight=None if v.edges.weight is None else with_weight)
+        elif phase == 1:
+            v.send_to(v.label[known], self.messages(
+                v.edge_weight[known], v.edge_low[known], v.edge_high[known], v.other[known]))
+        elif phase == 2:
+            v.send_to(v.other[known], self.messages(
+                0, v.edge_low[known], v.edge_high[known], v.ids[known]))
+        else:
+            below = v.label != v.ids
+            v.send_to(v.label[below], self.messages(0, 0, 0, v.ids[below]))
+
+    def compute(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
+        if 0 in v.ids[:1]:
+            ctx.contribute("phase", 4)
+        row, told = self.told(v, inbox)
+        v.send_to(told["label"], self.messages(0, 0, 0, v.label[row]))
+
+    def told(self, v: Vertices, inbox: Inbox) -> tuple[Ints, npt.NDArray[np.void]]:
+        """The messages, and the places of the vertices that they have come to."""
+        assert inbox.ptr is not None
+        return np.repeat(np.arange(len(v)), np.diff(inbox.ptr)), inbox.values.copy()
+
+    def messages(self, weight: object, low: object, high: object,
+                 label: Ints) -> npt.NDArray[np.void]:
+        """Messages of these parts."""
+        found = np.zeros(len(label), self.message)
+        for name, value in (("weight", weight), ("low", low), ("high", high), ("label", label)):
+            found[name] = value
+        return found
+
+    def choose(self, v: Vertices, row: Ints, told: npt.NDArray[np.void]) -> None:
+        """Have each vertex keep the least edge of those it is told of, or none."""
+        order = np.lexsort((told["high"], told["low"], told["weight"], row))
+        least = order[np.diff(row[order], prepend=-1) != 0]
+        at, told = row[least], told[least]
+        v.other = -1
+        v.other[at], v.edge_weight[at] = told["label"], told["weight"]
+        v.edge_low[at], v.edge_high[at] = told["low"], told["high"]
+
+
+def with_weight(messages: npt.NDArray[np.void], weight: Floats) -> npt.NDArray[np.void]:
+    """Messages of `Forest` that have the weights of the edges they go along."""
+    found = messages.copy()
+    found["weight"] = weight
+    return found

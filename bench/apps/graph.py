@@ -34,7 +34,9 @@ PROGRAMS = {"pagerank": (None, "rank", "rank"), "bfs": (None, "value", "value"),
             "matching": (data.symmetric, "partner", ""),
             "kcore": (data.simple, "kept", "value"), "colour": (data.simple, "", "colour"),
             "hits": (None, "authority", ""), "labels": (data.symmetric, "label", ""),
-            "mis": (data.simple, "inside", ""), "betweenness": (None, "value", "")}
+            "mis": (data.simple, "inside", ""), "betweenness": (None, "value", ""),
+            "forest": (data.symmetric, "label", ""),
+            "factors": (data.bipartite, "", "squares")}
 LONG = 10**9  # steps that betweenness may take: some for each source
 
 # Graphs that are made from a number: the scale, vertices, the side of a square, vertices.
@@ -59,7 +61,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--checkpoint")
     parser.add_argument("--cache")
     parser.add_argument("--progress", action="store_true")
-    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--rank", type=int, default=8)
     parser.add_argument("--tolerance", type=float)
     parser.add_argument("--damping", type=float, default=0.85)
     parser.add_argument("--restart", type=ids_of)
@@ -78,6 +81,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--n", type=int)
     options = parser.parse_args(arguments)
+    corrected = options.program in ("colour", "factors")
+    if options.steps is None:
+        options.steps = 200 if options.program == "factors" else 30
     if options.steps < 1:
         raise ValueError(f"--steps {options.steps}: give 1 or more")
     if options.tolerance is not None and not options.tolerance > 0:
@@ -87,7 +93,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options.checkpoint = checkpoint_of(options.checkpoint)
     if options.hubs and options.program != "hits":
         raise ValueError(f"--hubs is of hits, not of {options.program}; leave it out")
-    options.recovery = options.recovery or ("phoenix" if options.program == "colour" else "lwlog")
+    options.recovery = options.recovery or ("phoenix" if corrected else "lwlog")
     _, pregels, phoenixs = PROGRAMS[options.program]
     if not (phoenixs if options.recovery in PHOENIX_RECOVERIES else pregels):
         fitting = PREGEL_RECOVERIES if pregels else PHOENIX_RECOVERIES
@@ -144,6 +150,8 @@ def check_weights(found: data.Graph, program: str, other: str) -> None:
 def prepared(options: argparse.Namespace, given: data.Graph) -> data.Graph:
     """The graph that the program runs on."""
     name, found = options.program, given
+    if name == "factors":
+        check_weights(found, name, "give --weighted if a column has them")
     if name == "sssp":
         check_weights(found, name, "give bfs")
     if name in ("pagerank", "hits") and options.weighted:
@@ -176,7 +184,9 @@ def program_of(options: argparse.Namespace,
             "bfs": lambda: phoenix.Distance(options.source, weighted=False),
             "sssp": lambda: phoenix.Distance(options.source, weighted=True),
             "cc": phoenix.Component, "kcore": lambda: phoenix.Core(options.k),
-            "colour": phoenix.Colour}
+            "colour": phoenix.Colour,
+            "factors": lambda: phoenix.Factors(options.rank, options.steps,
+                                               options.tolerance or 1e-4)}
         return corrected[options.program]()
     made: dict[str, Callable[[], graph.VertexProgram]] = {
         "pagerank": lambda: pregel.PageRank(options.steps, tolerance=options.tolerance or 0,
@@ -189,13 +199,13 @@ def program_of(options: argparse.Namespace,
         "kcore": lambda: pregel.Core(options.k),
         "hits": lambda: analytics.Hits(options.steps, options.tolerance or 0),
         "labels": lambda: analytics.Labels(options.steps),
-        "mis": lambda: analytics.Independent(options.seed),
+        "mis": lambda: analytics.Independent(options.seed), "forest": analytics.Forest,
         "betweenness": lambda: analytics.Betweenness(
             analytics.some_of(found.n, options.sources), directed=not options.undirected)}
     return made[options.program]()
 
 
-def summary(program: str, values: Any) -> dict[str, int]:
+def summary(program: str, values: Any, edges: int | None) -> dict[str, int | float]:
     """Numbers that sum up the result of a program."""
     if program == "triangles":
         return {"triangles": int(values.sum()) // 3}
@@ -207,11 +217,51 @@ def summary(program: str, values: Any) -> dict[str, int]:
         return {"components": len(np.unique(values))}
     if program == "labels":
         return {"communities": len(np.unique(values))}
+    if program == "factors" and edges:  # each edge is there twice
+        return {"rmse": float(np.sqrt(values["squares"].sum() / edges))}
+    if program == "forest":
+        return {"edges_taken": len(values), "weight": float(values["weight"].sum())}
     if program == "mis":
         return {"inside": int(values.sum())}
     if program == "colour":
         return {"colours": int(values.max()) + 1}
     return {}
+
+
+def forest(result: graph.Result) -> Any:
+    """The edges of a minimum spanning forest, at slot 0: low, high and weight of each."""
+    low, high, weight = (result.gather(name) for name in ("low", "high", "weight"))
+    if low is None:
+        return None
+    found = np.zeros(int((low >= 0).sum()), [("low", "i8"), ("high", "i8"), ("weight", "f8")])
+    found["low"], found["high"], found["weight"] = (
+        array[low >= 0] for array in (low, high, weight))
+    return found
+
+
+def factors(result: graph.Result, rank: int) -> Any:
+    """The factors of all vertices, and the sums of squared errors of their edges, at slot 0."""
+    *arrays, squares = [result.gather(name) for name in
+                        (*(f"factor{i}" for i in range(rank)), "squares")]
+    if squares is None:
+        return None
+    found = np.zeros(len(squares), [("factors", "f8", rank), ("squares", "f8")])
+    found["factors"], found["squares"] = np.stack(arrays, axis=1), squares
+    return found
+
+
+def values_of(result: graph.Result, options: argparse.Namespace) -> Any:
+    """The result, at slot 0; None elsewhere. MPI: collective over all slots."""
+    if options.program == "forest":
+        return forest(result)
+    if options.program == "factors":
+        return factors(result, options.rank)
+    corrects = options.recovery in PHOENIX_RECOVERIES
+    field = "hub" if options.hubs else PROGRAMS[options.program][1 + corrects]
+    values = result.gather(field)
+    if values is not None and options.program == "pagerank" and corrects:
+        values = values / values.sum()
+    return values
 
 
 def balance(sizes: list[int | None]) -> dict[str, Any]:
@@ -238,8 +288,6 @@ def main(arguments: list[str]) -> int:
     slot, status = MPI.COMM_WORLD.rank, 0
     try:
         options = parse(arguments)
-        corrects = options.recovery in PHOENIX_RECOVERIES
-        field = "hub" if options.hubs else PROGRAMS[options.program][1 + corrects]
         del sys.argv[1:]  # what tells a run from others is in the program and the graph
         engine = graph.Engine(recovery=options.recovery, checkpoint=options.checkpoint,
                               partition=options.partition, cache=options.cache,
@@ -250,19 +298,17 @@ def main(arguments: list[str]) -> int:
         result = engine.run(found, program_of(options, found), **(
             {"most": LONG} if options.program == "betweenness" else {}))
         seconds = time.monotonic() - began
-        values = result.gather(field)
-        sizes = engine.comm.gather(result.edges, root=0)
+        values = values_of(result, options)
+        balanced = balance(engine.comm.gather(result.edges, root=0) or [])
         if slot == 0:
-            if options.program == "pagerank" and corrects:
-                values = values / values.sum()
             status = save(options.out, values) if options.out else 0
             print(json.dumps({
                 "program": options.program, "graph": options.graph, "vertices": found.n,
                 "slots": engine.comm.size, "recovery": options.recovery, "seconds": seconds,
-                "partition": options.partition, **balance(sizes),
+                "partition": options.partition, **balanced,
                 "read_as": given.read_as,
-                **summary(options.program, values), "out": None if status else options.out}),
-                flush=True)
+                **summary(options.program, values, balanced["edges"]),
+                "out": None if status else options.out}), flush=True)
     except MemoryError as error:
         if slot == 0:
             outfile.tell(f"error: {options.graph} does not fit: {error}; use more slots on more "

@@ -1,9 +1,10 @@
 """Programs of Phoenix's classes: what `ftrma graph --recovery phoenix` and ``cr`` run.
 
 What: self-stabilizing are `Colour`, which gives each vertex the least colour that no neighbour of
-higher priority has, and `Pulled`, PageRank by Jacobi's iteration; locally-correcting are `Distance`
-(bfs and sssp) and `Component`; globally-correcting are `Residual`, PageRank that pushes what has
-changed, and `Core`, which tells the vertices of the k-core by counting down their neighbours.
+higher priority has, `Pulled`, PageRank by Jacobi's iteration, and `Factors`, collaborative
+filtering; locally-correcting are `Distance` (bfs and sssp) and `Component`; globally-correcting are
+`Residual`, PageRank that pushes what has changed, and `Core`, which tells the vertices of the
+k-core by counting down their neighbours.
 
 Both PageRanks solve x = (1 - d)/n + d M x, in which the rank of vertices without edges is lost;
 divided by its sum that is the PageRank in which it is spread over all. What is left of the error is
@@ -100,6 +101,53 @@ class Pulled(SelfStabilizing):
         change = abs(v.rank - v.share * degree)
         v.activate(change > self.tolerance * (1 - DAMPING) / DAMPING / ctx.n)
         v.share = v.rank / degree
+
+
+class Factors(SelfStabilizing):
+    """Factors of rated pairs by gradient descent: a product of two vertices' factors is near the
+    weight of the edge between them; edges in both directions, of weight 0 up.
+
+    In a round each vertex takes a step along the mean gradient of its edges, from its neighbours'
+    factors of the round before. From any factors but zeros the error falls, so after a failure the
+    lost ones begin anew. The run ends with a round in which no factor changes by more than
+    `tolerance`, or after a number of rounds.
+
+    Args:
+        rank: factors of a vertex.
+        rounds: most of them.
+        tolerance: of a change.
+        step: share of the mean gradient that is gone; regularization: share of a factor that a step
+            of 1 takes away.
+    """
+
+    def __init__(self, rank: int, rounds: int, tolerance: float, *, step: float = 0.1,
+                 regularization: float = 0.02) -> None:
+        self.rank, self.rounds, self.tolerance = rank, rounds, tolerance
+        self.step, self.regularization = step, regularization
+        self.names = [f"factor{i}" for i in range(rank)]
+        self.fields = {**{name: Field(float, mirror=True) for name in self.names},
+                       "squares": Field(float)}
+
+    def init(self, v: Block) -> None:
+        for i, name in enumerate(self.names):
+            mixed = priority(v.ids * self.rank + i + 1) >> np.uint64(11)
+            setattr(v, name, (0.5 + mixed * 2.0**-53) / np.sqrt(self.rank))
+
+    def operate(self, v: Block, ctx: Round) -> None:
+        ptr, rating = v.neighbours("weights")
+        row = np.repeat(np.arange(len(v)), np.diff(ptr))
+        mine = [getattr(v, name) for name in self.names]
+        theirs = [v.neighbours(name)[1] for name in self.names]
+        error = rating - sum(a[row] * b for a, b in zip(mine, theirs, strict=True))
+        v.squares = np.bincount(row, error * error, len(v))
+        change = np.zeros(len(v))
+        for name, old, other in zip(self.names, mine, theirs, strict=True):
+            gradient = np.bincount(row, error * other, len(v)) / v.degree.clip(1)
+            move = self.step * (gradient - self.regularization * old)
+            change = np.maximum(change, abs(move))
+            setattr(v, name, old + move)
+        if ctx.round < self.rounds:
+            v.activate(change > self.tolerance)
 
 
 class Distance(LocallyCorrecting):

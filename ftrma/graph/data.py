@@ -6,6 +6,7 @@ from ..frameworks.graph.data import (
     Graph,
     Part,
     Partition,
+    bipartite,
     both,
     grid,
     load,
@@ -21,6 +22,6 @@ from ..frameworks.graph.data import (
 )
 
 __all__ = [
-    "Graph", "Part", "Partition", "both", "grid", "load", "lognormal", "of_edges", "partition_of",
-    "path", "relabel", "reverse", "rmat", "simple", "symmetric",
+    "Graph", "Part", "Partition", "bipartite", "both", "grid", "load", "lognormal", "of_edges",
+    "partition_of", "path", "relabel", "reverse", "rmat", "simple", "symmetric",
 ]

@@ -139,6 +139,7 @@ PROGRAMS = {
     "mis": (simple, analytics.Independent, "inside"),
     "betweenness": (lambda: data.both(data.rmat(7, degree=2, seed=SEED)),
                     lambda: analytics.Betweenness(np.arange(3), directed=True), "value"),
+    "forest": (lambda: data.symmetric(weighted()), analytics.Forest, "weight"),
     "doubling": (lambda: data.path(500), lambda: pregel.Doubling(8), "least"),
 }
 

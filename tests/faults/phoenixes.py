@@ -26,6 +26,15 @@ def web() -> data.Graph:
     return data.rmat(SCALE, seed=SEED)
 
 
+def rated() -> data.Graph:
+    """Some entries of a matrix of rank 2, between 1 and 5."""
+    random = np.random.default_rng(SEED)
+    users, films = random.random((60, 2)) + 0.5, random.random((60, 2)) + 0.5
+    pairs = np.unique(random.integers(0, 3600, 1500))
+    source, target = pairs // 60, pairs % 60
+    return data.bipartite(data.of_edges(60, source, target, (users @ films.T)[source, target]))
+
+
 # For each its graph, the program on it, and the field that is its result.
 PROGRAMS: dict[str, tuple[Callable[[], data.Graph], Callable[[data.Graph], Any], str]] = {
     "bfs": (weighted, lambda g: phoenix.Distance(0, weighted=False), "value"),
@@ -35,6 +44,7 @@ PROGRAMS: dict[str, tuple[Callable[[], data.Graph], Callable[[data.Graph], Any],
     "pull": (lambda: data.reverse(web()),
              lambda g: phoenix.Pulled(phoenix.out_degree(web()), TOLERANCE), "rank"),
     "residual": (web, lambda g: phoenix.Residual(g.n, TOLERANCE), "rank"),
+    "factors": (rated, lambda g: phoenix.Factors(3, 150, 1e-9), "squares"),
     "kcore": (lambda: data.simple(sparse()), lambda g: phoenix.Core(K), "value"),
 }
 

@@ -30,7 +30,8 @@ SCRIPT = Path(__file__).parent / "graphs.py"
 SLOTS = 4
 PROGRAMS = ("pagerank", "distance", "component")
 FULL = ("sv", "triangles", "matching", "kcore", "doubling")  # masks, lists, changes of edges
-ANALYTICS = ("lists", "walks", "hits", "labels", "mis", "betweenness")  # of bench/apps/analytics.py
+# Of bench/apps/analytics.py.
+ANALYTICS = ("lists", "walks", "hits", "labels", "mis", "betweenness", "forest")
 RECOVERIES = ("hwcp", "lwcp", "hwlog", "lwlog")
 SPARES = ("--spares", "3")
 STRONG = ("--checksums", "2", "--group-size", "4")
@@ -155,7 +156,7 @@ def test_oracles_of_analytics() -> None:
     """Law: lists of neighbours have the triangles of each vertex; weighted walks with restarts end
     within their tolerance of the linear system's ranks; hubs are those of the power iteration,
     labels those that a loop counts; a set is independent and maximal; betweenness is what paths
-    that are counted pair by pair have."""
+    that are counted pair by pair have; a forest weighs what scipy's does."""
     module, found = graphs(), reference().results
     edges = undirected(module.data.simple(module.data.rmat(8, degree=6, seed=module.SEED)))
     triangles = (edges @ edges).multiply(edges).sum(axis=1).A1 / 2
@@ -177,6 +178,8 @@ def test_oracles_of_analytics() -> None:
     assert (found["whole-labels"] == communities(matrix(module.dense(), counted=True), 12)).all()
     edges = matrix(module.data.rmat(7, degree=2, seed=module.SEED), counted=True)
     assert np.allclose(found["whole-betweenness"], 128 / 3 * shares(edges, range(3)), rtol=1e-12)
+    edges = matrix(module.data.symmetric(module.weighted()), counted=False)
+    assert found["whole-forest"].sum() == csgraph.minimum_spanning_tree(edges).sum()
 
 
 def communities(edges: scipy.sparse.csr_matrix, rounds: int) -> Any:

@@ -136,6 +136,27 @@ def test_oracles() -> None:
     assert np.ptp(result.results["whole-colour"]) < 40
 
 
+@pytest.mark.parametrize(("rules", "recovery"), [
+    pytest.param("1@graph.compute:100", "phoenix", marks=pytest.mark.full),
+    pytest.param("0@graph.sync:60 2@graph.exchange:90", "phoenix", marks=pytest.mark.nightly),
+    pytest.param("1@graph.compute:60", "cr", marks=pytest.mark.nightly)])
+def test_factors_after_a_death(rules: str, recovery: str) -> None:
+    """Law: lost factors begin anew and the error falls again: below a fifth of the ratings' spread
+    at the end, and to the bit where all go back."""
+    found = [run(("factors",), *SPARES, *kill(*killed), recovery=recovery)
+             for killed in ((), rules.split())]
+    assert all(result.status == 0 for result in found), found
+    assert kinds(found[1]) == ["reentry"] * len(rules.split()) and not kinds(found[0]), found[1]
+    chunks = list(programs().rated().chunks())
+    ratings = np.concatenate([chunk[2] for chunk in chunks])
+    for result in found:
+        error = np.sqrt(result.results["whole-factors"].sum() / len(ratings))
+        assert error < ratings.std() / 5, (error, ratings.std())
+    if recovery == "cr":
+        a, b = (result.results["whole-factors"].tobytes() for result in found)
+        assert a == b
+
+
 DEATHS = [(name, percent, PLACES[(i + j) % 3], (i + j) % SLOTS)
           for i, name in enumerate(ROUNDS) for j, percent in enumerate(PERCENT)]
 

@@ -10,12 +10,14 @@ from ...host.values import number, whole
 from .. import Invocation
 
 PROGRAMS = ("pagerank", "bfs", "sssp", "cc", "sv", "triangles", "matching", "kcore", "colour",
-            "hits", "labels", "mis", "betweenness")
+            "hits", "labels", "mis", "betweenness",
+            "forest", "factors")
 KINDS = ("rmat", "lognormal", "grid", "path")  # of graphs that are made
 APPS = ("graph.py", "analytics.py", "phoenix.py", "pregel.py")
 FLAGS = ("undirected", "hubs")
 # The least value of each option that is a whole number.
-NUMBERS = {"steps": 1, "source": 0, "k": 0, "left": 1, "sources": 1, "seed": 0}
+NUMBERS = {"steps": 1, "source": 0, "k": 0, "left": 1, "sources": 1, "seed": 0,
+           "rank": 1}
 HELP = "PageRank, distances, components ... of a graph, protected"
 USAGE = "ftrma graph PROGRAM GRAPH -n N [--recovery R] [--out FILE] [options]"
 DESCRIPTION = (
@@ -23,7 +25,8 @@ DESCRIPTION = (
     " in steps and by weights; cc and sv, connected components, by least ids and by pointer"
     " jumping; triangles; matching, of a bipartite graph; kcore, who is in the k-core; colour, a"
     " greedy colouring; hits, hubs and authorities; labels, communities by label propagation; mis,"
-    " a maximal independent set; betweenness, of shortest paths over a vertex."
+    " a maximal independent set; betweenness, of shortest paths over a vertex;"
+    " forest, the edges of a minimum spanning forest; factors, of rated pairs, by phoenix or cr."
 )
 
 
@@ -41,9 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " mixed (hash), stretches of as many ids, or stretches of about as many edges")
     add("--cache", metavar="DIR", help="leave the slots' parts of the graph there, for replaced"
         " slots and later runs")
-    add("--steps", metavar="K", help="of pagerank, hits and labels (30)")
+    add("--steps", metavar="K", help="of pagerank, hits and labels (30), and of factors (200)")
+    add("--rank", metavar="K", help="of factors: numbers for each vertex (8)")
     add("--tolerance", metavar="E", help="of pagerank and hits: ends when the changes of all ranks"
-        " in a step add up to no more; by phoenix or cr: of all errors together (1e-6)")
+        " in a step add up to no more; by phoenix or cr: of all errors together (1e-6);"
+        " of factors: of a change (1e-4)")
     add("--damping", metavar="D", help="of pagerank: share of a rank that goes along edges (0.85)")
     add("--restart", metavar="IDS", help="of pagerank: where walks begin again (3,17); all vertices"
         " by default")

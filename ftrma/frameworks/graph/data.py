@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from .derived import both, reverse, simple
+from .derived import bipartite, both, reverse, simple
 from .files import load
 from .generate import grid, lognormal, path, power_law, rmat
 from .parts import Graph, Part, Partition, of_edges, partition_of, relabel, symmetric
 
-__all__ = ["Graph", "Part", "Partition", "both", "grid", "load", "lognormal", "of_edges",
-           "partition_of", "path", "power_law", "relabel", "reverse", "rmat", "simple", "symmetric"]
+__all__ = ["Graph", "Part", "Partition", "bipartite", "both", "grid", "load", "lognormal",
+           "of_edges", "partition_of", "path", "power_law", "relabel", "reverse", "rmat", "simple",
+           "symmetric"]

@@ -50,6 +50,21 @@ def reverse(graph: Graph) -> Graph:
                  key=graph.derived("reversed"))
 
 
+def bipartite(graph: Graph) -> Graph:
+    """The graph between sources and targets as vertices of two kinds, edges in both directions.
+
+    Targets get the ids n + target: so user 7 and film 7 are two vertices.
+    """
+
+    def chunks() -> Iterator[EdgeArrays]:
+        for source, target, weight in graph.chunks():
+            yield source, target + graph.n, weight
+            yield target + graph.n, source, weight
+
+    return Graph(2 * graph.n, chunks, graph.what, file=graph.file, edges=2 * graph.edges,
+                 key=graph.derived("bipartite"))
+
+
 def both(graph: Graph, *, weighted: bool = False) -> Graph:
     """The graph with each edge twice: as it is, and reversed with the negative of its weight.
 

@@ -281,7 +281,7 @@ class Block:
         """Return the values of the targets of each vertex's edges, edge by edge.
 
         Args:
-            field: mirrored and not pushed, see `pull`; or "ids".
+            field: mirrored and not pushed, see `pull`; "ids"; or "weights", those of the edges.
 
         Returns:
             ptr, values: those of vertex i are values[ptr[i]:ptr[i + 1]].
@@ -290,6 +290,10 @@ class Block:
             RuntimeError, ValueError: see `pull`.
         """
         edges, ptr = self._edges(self._rows)
+        if field == "weights":
+            self._check_weight("neighbours", "times")
+            assert self._part.weight is not None
+            return ptr, self._part.weight[edges]
         there = self._part.targets if field == "ids" else self._mirrored("neighbours", field)
         return ptr, there[self._part.target[edges]]
 

@@ -32,7 +32,7 @@ class VertexProgram:
 
     Attributes:
         fields: name and dtype of what each vertex has; zeros at first.
-        message: dtype of a message.
+        message: dtype of a message; without a combiner perhaps one of several named parts.
         combine: makes one message of two to the same vertex: a NumPy ufunc such as np.add; None:
             all are listed.
         aggregates: name and dtype of sums over all vertices, or a pair of a dtype and another ufunc
@@ -393,7 +393,12 @@ def check(program: VertexProgram) -> None:
     if taken:
         raise ValueError(f"{name}: {taken[0]!r} is a name that vertices or steps have already; "
                          "choose another")
-    check_dtypes(name, {**program.fields, "message": program.message})
+    message: Any = np.dtype(program.message)
+    parts = {f"message {part}": message[part] for part in message.names or ()}
+    if parts and program.combine is not None:
+        raise ValueError(f"{name}: messages of several parts are not combined; give combine = None "
+                         "and take them from the list")
+    check_dtypes(name, {**program.fields, **(parts or {"message": message})})
     check_aggregates(program)
     if program.combine is not None and not has_neutral(program.combine):
         raise ValueError(f"{name}: combine = {program.combine!r} has no neutral value; give a "
