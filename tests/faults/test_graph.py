@@ -30,7 +30,7 @@ SCRIPT = Path(__file__).parent / "graphs.py"
 SLOTS = 4
 PROGRAMS = ("pagerank", "distance", "component")
 FULL = ("sv", "triangles", "matching", "kcore", "doubling")  # masks, lists, changes of edges
-# Of bench/apps/analytics.py.
+# Programs in bench/apps/analytics.py.
 ANALYTICS = ("lists", "walks", "hits", "labels", "mis", "betweenness", "forest")
 RECOVERIES = ("hwcp", "lwcp", "hwlog", "lwlog")
 SPARES = ("--spares", "3")
