@@ -71,14 +71,19 @@ def kill(rules: Sequence[str]) -> list[str]:
 
 
 def run(name: str, mode: str, *rules: str, recovery: str = "all",
-        options: Sequence[str] = ("--spares", "1"), timed: Sequence[str] = ()) -> Result:
+        options: Sequence[str] = ("--spares", "1"), timed: Sequence[str] = (),
+        nodes: int = 1) -> Result:
     """Run a program on a number of slots.
 
     Args:
         timed: deaths of slots by a timer, see `aics`.
+        nodes: to which ranks go in turn.
     """
-    return run_job(SCRIPT, SLOTS, *options, "--interval", "never", *kill(rules),
-                   args=[*words(name, mode, recovery), *timed])
+    options = (*options, "--interval", "never", *kill(rules))
+    args = [*words(name, mode, recovery), *timed]
+    if nodes > 1:
+        return run_on_nodes(SCRIPT, SLOTS, *options, args=args, in_turn=nodes)
+    return run_job(SCRIPT, SLOTS, *options, args=args)
 
 
 def assert_right(name: str, result: Result) -> None:
@@ -173,8 +178,7 @@ def test_survivors_stay(name: str, rule: str) -> None:
     full=["virtual-3@aic.append:9"]))
 def test_over_nodes(mode: str, rule: str) -> None:
     """Law: a framework does not know where a slot is."""
-    result = run_on_nodes(SCRIPT, SLOTS, "--spares", "2", "--interval", "never", *kill([rule]),
-                          args=words("pagerank", mode), in_turn=2)
+    result = run("pagerank", mode, rule, options=("--spares", "2"), nodes=2)
     assert_right("pagerank", result)
     assert kinds(result) == ["reentry"], result
 
