@@ -24,8 +24,10 @@ import phoenix
 import pregel
 
 from ftrma import MPI, graph
+from ftrma.frameworks.graph import results
 from ftrma.graph import PHOENIX_RECOVERIES, PREGEL_RECOVERIES, PhoenixProgram, data
 from ftrma.host import outfile
+from ftrma.host.messages import one_line
 
 # Programs: what is made of the graph; the field that is the result by `pregel`, by `phoenix`.
 PROGRAMS = {"pagerank": (None, "rank", "rank"), "bfs": (None, "value", "value"),
@@ -67,7 +69,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--damping", type=float, default=0.85)
     parser.add_argument("--restart", type=ids_of)
     parser.add_argument("--undirected", action="store_true")
-    parser.add_argument("--source", type=int, default=0)
+    parser.add_argument("--source", default="")
     parser.add_argument("--left", type=int)
     parser.add_argument("--k", type=int, default=2)
     parser.add_argument("--sources", type=int)
@@ -80,6 +82,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     for name in ("weighted", "unweighted", "one-based", "labels", "relabel"):
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--n", type=int)
+    parser.add_argument("--top", type=int, default=0)
     options = parser.parse_args(arguments)
     corrected = options.program in ("colour", "factors")
     if options.steps is None:
@@ -166,10 +169,29 @@ def prepared(options: argparse.Namespace, given: data.Graph) -> data.Graph:
     return make(found) if make else found
 
 
+def vertex_of(word: str, found: data.Graph) -> int:
+    """The number of the vertex that the user calls so; "": the first one."""
+    if found.names is not None and word:
+        numbers = np.flatnonzero(found.names.astype(str) == word)
+        if not len(numbers):
+            raise ValueError(f"--source {word}: no vertex has that name")
+        return int(numbers[0])
+    if (word.isdigit() and int(word) >= found.n) or not (word or "0").isdigit():
+        raise ValueError(f"--source {word}: vertices are 0 to {found.n - 1}")
+    return int(word or 0)
+
+
+def named(program: str, values: Any, found: data.Graph) -> Any:
+    """The result as the user's names have it: values that are vertices become their names."""
+    if found.names is None or program not in ("cc", "sv", "matching", "labels"):
+        return values
+    names = np.append(found.names.astype(object), "")  # a partner of -1 is nobody
+    return names[values]
+
+
 def program_of(options: argparse.Namespace,
                found: data.Graph) -> graph.VertexProgram | PhoenixProgram:
-    if not 0 <= options.source < found.n:
-        raise ValueError(f"--source {options.source}: vertices are 0 to {found.n - 1}")
+    options.source = vertex_of(options.source, found)
     if options.program == "matching" and not 0 < (options.left or 0) < found.n:
         left = "is missing" if options.left is None else options.left
         raise ValueError(f"--left {left}: vertices below it are on one side, the others on the "
@@ -250,6 +272,24 @@ def factors(result: graph.Result, rank: int) -> Any:
     return found
 
 
+def field_of(options: argparse.Namespace) -> str:
+    """The field that is the result."""
+    corrects = options.recovery in PHOENIX_RECOVERIES
+    return "hub" if options.hubs else PROGRAMS[options.program][1 + corrects]
+
+
+def table(options: argparse.Namespace, values: Any, found: data.Graph) -> dict[str, Any]:
+    """The columns of the result, with vertices as the user names them."""
+    if options.program == "forest":
+        names = np.arange(found.n) if found.names is None else found.names
+        return {"source": names[values["low"]], "target": names[values["high"]],
+                "weight": values["weight"]}
+    if options.program == "factors":
+        arrays = {f"factor{i}": column for i, column in enumerate(values["factors"].T)}
+        return results.columns_of(found, {"squares": values["squares"], **arrays})
+    return results.columns_of(found, {field_of(options): named(options.program, values, found)})
+
+
 def values_of(result: graph.Result, options: argparse.Namespace) -> Any:
     """The result, at slot 0; None elsewhere. MPI: collective over all slots."""
     if options.program == "forest":
@@ -257,8 +297,7 @@ def values_of(result: graph.Result, options: argparse.Namespace) -> Any:
     if options.program == "factors":
         return factors(result, options.rank)
     corrects = options.recovery in PHOENIX_RECOVERIES
-    field = "hub" if options.hubs else PROGRAMS[options.program][1 + corrects]
-    values = result.gather(field)
+    values = result.gather(field_of(options))
     if values is not None and options.program == "pagerank" and corrects:
         values = values / values.sum()
     return values
@@ -272,15 +311,35 @@ def balance(sizes: list[int | None]) -> dict[str, Any]:
     return {"edges": edges, "imbalance": max(known) * len(known) / edges if edges else None}
 
 
-def save(path: str, values: Any) -> int:
+def save(path: str, columns: dict[str, Any]) -> int:
     """Write the result; the exit status."""
     try:
-        with outfile.opened(path) as file:
-            np.save(file, values)
+        results.write(path, columns)
     except OSError as error:
         outfile.tell(f"error: --out {path}: {outfile.why(error)}", who="graph")
         return 1
     return 0
+
+
+def show(columns: dict[str, Any], count: int, *, least: bool) -> list[tuple[Any, Any]]:
+    """Print the vertices with the largest or smallest values, and return them."""
+    first, second, *_ = columns
+    if not count or first != "vertex" or columns[second].dtype == object:
+        return []
+    found = results.first_of(columns, count, least=least)
+    rows = [(first, second), *((one_line(str(vertex)), f"{value:.10g}") for vertex, value in found)]
+    wide = max(len(vertex) for vertex, _ in rows)
+    for vertex, value in rows:
+        print(f"{vertex:>{wide}}  {value}")
+    return found
+
+
+def times(reports: list[Any], loading_s: float, run_s: float) -> dict[str, Any]:
+    """Times of a run as slot 0 took them, in seconds; steps that were taken again count again."""
+    return {"steps": max((report.step for report in reports), default=None),
+            "loading_s": loading_s, "seconds": run_s,
+            "saving_s": sum(report.saving_s for report in reports),
+            "step_s": [round(report.seconds, 6) for report in reports]}
 
 
 def main(arguments: list[str]) -> int:
@@ -292,6 +351,7 @@ def main(arguments: list[str]) -> int:
         engine = graph.Engine(recovery=options.recovery, checkpoint=options.checkpoint,
                               partition=options.partition, cache=options.cache,
                               progress=options.progress)
+        loading = time.monotonic()
         given = graph_of(engine, options)
         found = prepared(options, given)
         began = time.monotonic()
@@ -301,13 +361,18 @@ def main(arguments: list[str]) -> int:
         values = values_of(result, options)
         balanced = balance(engine.comm.gather(result.edges, root=0) or [])
         if slot == 0:
-            status = save(options.out, values) if options.out else 0
+            columns = table(options, values, found)
+            top = show(columns, options.top, least=options.program in ("bfs", "sssp"))
+            if not (options.out or "").endswith(results.TABLES):
+                columns = {"vertex": values, "values": values}
+            status = save(options.out, columns) if options.out else 0
             print(json.dumps({
                 "program": options.program, "graph": options.graph, "vertices": found.n,
-                "slots": engine.comm.size, "recovery": options.recovery, "seconds": seconds,
-                "partition": options.partition, **balanced,
-                "read_as": given.read_as,
+                "slots": engine.comm.size, "recovery": options.recovery,
+                **times(result.reports, began - loading, seconds),
+                "partition": options.partition, **balanced, "read_as": given.read_as,
                 **summary(options.program, values, balanced["edges"]),
+                **({"top": top} if top else {}),
                 "out": None if status else options.out}), flush=True)
     except MemoryError as error:
         if slot == 0:

@@ -5,7 +5,7 @@ The code is in `ftrma.frameworks.graph`.
 
 from __future__ import annotations
 
-from ..frameworks.graph.engine import PHOENIX_RECOVERIES, PREGEL_RECOVERIES, Engine, Result
+from ..frameworks.graph.engine import PHOENIX_RECOVERIES, PREGEL_RECOVERIES, Engine
 from ..frameworks.graph.parts import Graph
 from ..frameworks.graph.phoenix_program import (
     Block,
@@ -18,6 +18,7 @@ from ..frameworks.graph.phoenix_program import (
     SelfStabilizing,
 )
 from ..frameworks.graph.pregel_program import Context, Inbox, VertexProgram, Vertices
+from ..frameworks.graph.results import Result
 from ..frameworks.graph.runner import NotEnded
 
 __all__ = [

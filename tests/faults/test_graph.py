@@ -835,3 +835,32 @@ def test_all_programs_on_the_command_line(tmp_path: Path) -> None:
         assert result.status == 2 and told in result.stderr, result
         lines = [line for line in result.stderr.splitlines() if " read as: " not in line]
         assert len(lines) == 1, result
+
+
+@pytest.mark.full
+def test_names_go_through(tmp_path: Path) -> None:
+    """Law: a vertex is called by its name on the command line, on the terminal and in the file; a
+    kill changes no bit, whatever the slots have read."""
+    where, out = tmp_path / "roads.csv", tmp_path / "out.csv"
+    where.write_text('from,to,km\n"Ulm, Neu",Augsburg,79.5\nAugsburg,"München",57\nBonn,Ulm,400\n')
+    words = (str(where), "-n", "2", "--columns", "from,to,km", "--out", str(out), "--top", "2",
+             "--source", "Ulm, Neu")
+    written = []
+    for rules in ([], ["--kill", "0@graph.compute:2", "--checkpoint", "1"]):
+        result = command("sssp", *words, *rules)
+        line = json.loads(result.stdout.splitlines()[-1])
+        assert result.status == 0 and line["top"] == [["Ulm, Neu", 0.0], ["Augsburg", 79.5]], result
+        assert "\nAugsburg  79.5\n" in result.stdout and line["vertices"] == 5, result
+        assert result.stderr.count("roads.csv read as: directed, 5 vertices, ids are words") == 1
+        written.append(out.read_text())
+    assert written[0] == written[1] == (
+        'vertex,value\n"Ulm, Neu",0.0\nAugsburg,79.5\nMünchen,136.5\nBonn,inf\nUlm,inf\n')
+    result = command("cc", *words[:7])
+    assert out.read_text().splitlines()[1:] == [
+        '"Ulm, Neu","Ulm, Neu"', 'Augsburg,"Ulm, Neu"', 'München,"Ulm, Neu"', "Bonn,Bonn",
+        "Ulm,Bonn"], result
+    for more, told in ((("--source", "Rom"), "--source Rom: no vertex has that name"),
+                       (("--columns", "from,x"), "no column x; there are from, to, km"),
+                       (("--weighted", "--unweighted"), "give one of them")):
+        result = command("sssp", *words, *more)
+        assert result.status == 2 and told in result.stderr, result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib.util import find_spec
 
 from ...host import values
 from ...host.values import number, whole
@@ -16,8 +17,7 @@ KINDS = ("rmat", "lognormal", "grid", "path")  # of graphs that are made
 APPS = ("graph.py", "analytics.py", "phoenix.py", "pregel.py")
 FLAGS = ("undirected", "hubs")
 # The least value of each option that is a whole number.
-NUMBERS = {"steps": 1, "source": 0, "k": 0, "left": 1, "sources": 1, "seed": 0,
-           "rank": 1}
+NUMBERS = {"steps": 1, "k": 0, "left": 1, "sources": 1, "seed": 0, "rank": 1, "top": 1}
 HELP = "PageRank, distances, components ... of a graph, protected"
 USAGE = "ftrma graph PROGRAM GRAPH -n N [--recovery R] [--out FILE] [options]"
 DESCRIPTION = (
@@ -55,14 +55,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--undirected", action="store_true", help="take each edge in both directions")
     add("--k", metavar="K", help="of kcore (2)")
     add("--left", metavar="V", help="of matching: the ids below it are one side")
-    add("--source", metavar="V", help="of bfs and sssp (0)")
+    add("--source", metavar="V", help="of bfs and sssp: a vertex, as the graph names it (0)")
     add("--sources", metavar="K", help="of betweenness: shortest paths from so many vertices alone,"
         " scaled up (all)")
     add("--seed", metavar="N", help="of mis: another number, another set (0)")
     add("--hubs", action="store_true", help="of hits: the result are the hubs, not the authorities")
     reading = parser.add_argument_group("reading of GRAPH, where its content does not say enough")
     add_reading(reading)
-    add("--out", metavar="FILE", help="write the result, an .npy file")
+    add("--out", metavar="FILE", help="write the result: with the vertices if the suffix is .csv,"
+        " .tsv, .parquet or .npz, else an .npy file of the values alone")
+    add("--top", metavar="K", help="show the K vertices with the largest values (bfs, sssp: the"
+        " smallest) on the terminal")
     add("program", metavar="PROGRAM", choices=PROGRAMS, help=f"one of {', '.join(PROGRAMS)}")
     add("graph", metavar="GRAPH", help="a file (.npz, Parquet, Matrix Market, METIS, DIMACS, or"
         " text: a source and a target in a line), rmat:SCALE, lognormal:N, grid:SIDE or path:N")
@@ -106,13 +109,23 @@ def invocation(arguments: argparse.Namespace) -> Invocation:
     for name in ("partition", "cache", "out"):
         if getattr(arguments, name):
             words += [f"--{name}", getattr(arguments, name)]
+    if arguments.source is not None:
+        read = arguments.graph.partition(":")[0] not in KINDS
+        words.append("--source=" + (arguments.source if read and not _is_number(arguments.source)
+                                    else str(whole("--source", arguments.source, 0, 2**63 - 1))))
     words += reading_words(arguments)
     check_graph(arguments.graph)
+    if arguments.out:
+        check_kind_of(arguments.out)
     writes = (("--out", arguments.out),) if arguments.out else ()
     # By "rollback" nothing is replayed, so nothing is logged.
     policy = "rollback" if arguments.recovery == "rollback" else ""
     claims = arguments.recovery not in ("causal", "rollback")
     return Invocation(APPS, words, (arguments.graph,), writes, policy, claims)
+
+
+def _is_number(word: str) -> bool:
+    return word.removeprefix("-").isdigit()
 
 
 def reading_words(arguments: argparse.Namespace) -> list[str]:
@@ -152,6 +165,17 @@ def check_graph(word: str) -> None:
     except OSError as error:
         raise ValueError(f"{word}: {error.strerror}; give a file, rmat:SCALE, lognormal:N, "
                          "grid:SIDE or path:N") from None
+
+
+def check_kind_of(path: str) -> None:
+    """Refuse a file that cannot be written for want of a package.
+
+    Raises:
+        ValueError: with the remedy.
+    """
+    if path.endswith(".parquet") and find_spec("pyarrow") is None:
+        raise ValueError(f"--out {path}: pyarrow writes Parquet: pip install pyarrow, or name a "
+                         ".csv or .npz file")
 
 
 def checkpoint(word: str) -> str:

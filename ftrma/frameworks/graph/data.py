@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .derived import bipartite, both, reverse, simple
-from .files import load
 from .generate import grid, lognormal, path, power_law, rmat
+from .objects import load
 from .parts import Graph, Part, Partition, of_edges, partition_of, relabel, symmetric
 
 __all__ = ["Graph", "Part", "Partition", "bipartite", "both", "grid", "load", "lognormal",

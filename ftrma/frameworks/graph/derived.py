@@ -61,7 +61,8 @@ def bipartite(graph: Graph) -> Graph:
             yield source, target + graph.n, weight
             yield target + graph.n, source, weight
 
-    return Graph(2 * graph.n, chunks, graph.what, file=graph.file, edges=2 * graph.edges,
+    names = None if graph.names is None else np.concatenate([graph.names, graph.names])
+    return Graph(2 * graph.n, chunks, graph.what, names, file=graph.file, edges=2 * graph.edges,
                  key=graph.derived("bipartite"))
 
 

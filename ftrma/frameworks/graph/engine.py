@@ -6,11 +6,7 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Mapping
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from ... import framework
 from ...host import outfile
@@ -21,7 +17,7 @@ from .phoenix_program import PhoenixProgram
 from .phoenix_runner import PhoenixRunner
 from .pregel_program import VertexProgram
 from .pregel_runner import PregelRunner
-from .references import AnyArray
+from .results import Result
 from .runner import GraphRunner, Settings, StepReport, Task
 from .runs import runs
 
@@ -33,44 +29,6 @@ PREGEL_RECOVERIES = (*PregelRunner.recoveries, *DeclaredRunner.recoveries)
 PHOENIX_RECOVERIES = PhoenixRunner.recoveries
 RECOVERIES = (*PREGEL_RECOVERIES, *PHOENIX_RECOVERIES)
 TOPOLOGIES = ("parity", "files", "loader")
-
-
-class Result:
-    """The fields of a program that has ended.
-
-    Attributes:
-        ids: the slot's own vertices, ascending.
-        edges: that leave these; None if this process has not had them.
-        reports: of the steps that this process has taken for it, in all attempts.
-
-    MPI: local, but for `gather`.
-    Fault: a program that is entered again comes by its result again.
-    """
-
-    def __init__(self, comm: Any, graph: Graph, ids: npt.NDArray[np.int64],
-                 fields: Mapping[str, AnyArray], reports: list[StepReport],
-                 wholes: dict[str, AnyArray | None], edges: int | None) -> None:
-        self._comm, self._graph, self.ids, self._fields = comm, graph, ids, fields
-        self.reports, self._wholes, self.edges = reports, wholes, edges
-
-    def __getitem__(self, name: str) -> AnyArray:
-        """The own vertices' values of a field, in the order of `ids`."""
-        return self._fields[name]
-
-    def gather(self, name: str) -> AnyArray | None:
-        """All vertices' values of a field, (n,), at slot 0; None elsewhere.
-
-        MPI: collective over all slots.
-        """
-        if name not in self._wholes:
-            parts = self._comm.gather((self.ids, self._fields[name]), root=0)
-            self._wholes[name] = None
-            if parts is not None:
-                whole = np.zeros(self._graph.n, self._fields[name].dtype)
-                for ids, values in parts:
-                    whole[ids] = values
-                self._wholes[name] = whole
-        return self._wholes[name]
 
 
 class Engine:
@@ -130,16 +88,19 @@ class Engine:
         runs.declared = made.declares
         self.runner.claim()
 
-    def load(self, path: str | os.PathLike[str], **options: Any) -> Graph:
-        """A graph from a file.
+    def load(self, source: Any, **options: Any) -> Graph:
+        """A graph from a file, or of an object, see `objects.load`.
 
-        Slot 0 tells on standard error how the file was read, where that was guessed.
+        Slot 0 tells on standard error how it was read, where that was guessed.
 
         Args:
+            source: the path of a file; a matrix or array of scipy.sparse; a graph of NetworkX or
+                igraph; a table of pandas, polars or Arrow; arrays of sources, targets and perhaps
+                weights. Each slot gives an equal one.
             options: of `files.load`: n, relabel, columns, skip, separator, weighted, one_based,
                 labels.
         """
-        found = data.load(path, **options)
+        found = data.load(source, **options)
         if found.read_as and self.comm.rank == 0 and framework.attempt() <= 1:
             outfile.tell(f"{found.what} read as: {found.read_as}", who="graph")
         return found
@@ -185,6 +146,9 @@ class Engine:
 
     def _check(self, program: Any) -> None:
         """Refuse a program that the runner cannot run."""
+        if isinstance(program, type):
+            raise ValueError(f"{program.__name__} is a class: give an object of it, "
+                             f"{program.__name__}()")
         name = type(program).__name__
         if not isinstance(program, self.runner.programs):
             fitting = [recovery for kind in RUNNERS if isinstance(program, kind.programs)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from . import kernels
 from .changes import SlotEdges, places
+from .fitting import check_sums, check_weights, combined, fitted, largest, may_overflow
 from .references import USES, AnyArray, Floats, Ints, Mask
 
 Lane = tuple[AnyArray, Mask | None]  # values, and a mask of those that are messages; None: all
@@ -64,7 +65,8 @@ class Contributions:
 
     def add(self, name: str, value: Any) -> None:
         """Combine a value with those before; KeyError: there is no such aggregate."""
-        self.values[name] = self._aggregates[name].combine(self.values[name], value)
+        self.values[name] = combined(self._aggregates[name].combine, self.values[name], value,
+                                     f"aggregate {name!r}")
 
 
 def nothing(kind: MessageKind, size: int) -> tuple[AnyArray, Mask]:
@@ -170,6 +172,7 @@ class Sending:
     def to(self, ids: Ints, values: AnyArray) -> None:
         """Send to vertices of these ids."""
         if len(ids):
+            fitted(values, self.kind.message, "message")
             self._records.append((ids, values.astype(self.kind.message)))
 
     def along(self, rows: Ints, values: AnyArray, weight: Weighing | None) -> None:
@@ -179,6 +182,9 @@ class Sending:
             raise ValueError(f"send(weight={weight!r}): give \"plus\", \"times\" or a function")
         if weight is not None and of.weight is None:
             raise ValueError(f"send(weight={weight!r}): the graph has no weights")
+        if not callable(weight):
+            fitted(values, self.kind.message, "message")
+            check_weights(of.weight if weight else None, self.kind.message, "message")
         if self.kind.combine is None:
             at = places(of.ptr, rows)
             messages = np.repeat(values, of.ptr[rows + 1] - of.ptr[rows])
@@ -190,6 +196,7 @@ class Sending:
             at = places(of.ptr, rows)
             messages = weighed(weight, np.repeat(values, of.ptr[rows + 1] - of.ptr[rows]),
                                of.weight[at])
+            fitted(messages, self.kind.message, "message")
             kernels.scatter(self.kind.combine, self.values, self.got, np.arange(len(at) + 1),
                             of.target[at], None, None, None, messages)
         else:
@@ -200,6 +207,7 @@ class Sending:
             got: Mask | None = self.got
             if some is None and of.number is None:  # something leads to each target
                 self.got[:], got = True, None
+            self._check_sums(rows, values, weight)
             kernels.scatter(self.kind.combine, self.values, got, of.ptr, of.target, of.weight,
                             weight, some, values)
         if len(of.row):
@@ -210,6 +218,19 @@ class Sending:
             if weight is not None:
                 messages = weighed(weight, messages, of.extra[ours])
             self.to(of.ids[ours], messages)
+
+
+    def _check_sums(self, rows: Ints, values: AnyArray, weight: Weighing | None) -> None:
+        """Refuse sums of integers along edges that overflow."""
+        of, dtype = self.topology, self.values.dtype
+        if self.kind.combine is not np.add or dtype.kind != "i" or weight is not None:
+            return
+        edges = int((of.ptr[rows + 1] - of.ptr[rows]).sum())
+        if may_overflow(np.add, dtype, largest(self.values) + edges * largest(values)):
+            sums = self.values.astype(np.float64)
+            kernels.scatter(np.add, sums, None, of.ptr, of.target, None, None, rows,
+                            values.astype(np.float64))
+            check_sums(sums, dtype)
 
 
 @dataclass(frozen=True)
@@ -244,6 +265,7 @@ def receive(kind: MessageKind, size: int, rows: Sequence[Ints], lanes: Sequence[
         ptr = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
         return Received(sent[order], count > 0, ptr)
     values, got = nothing(kind, size)
+    _check_received(kind, size, rows, lanes, records)
     for at, lane in zip(rows, lanes, strict=True):
         if lane is not None:
             kernels.fold(kind.combine, values, got, at, *lane)
@@ -251,3 +273,20 @@ def receive(kind: MessageKind, size: int, rows: Sequence[Ints], lanes: Sequence[
         kind.combine.at(values, place, sent)
         got[place] = True
     return Received(values, got)
+
+
+def _check_received(kind: MessageKind, size: int, rows: Sequence[Ints],
+                    lanes: Sequence[Lane | None], records: Records) -> None:
+    """Refuse sums of integers that overflow when the messages of all slots come together."""
+    dtype = np.dtype(kind.message)
+    if kind.combine is not np.add or dtype.kind != "i":
+        return
+    place, sent = records
+    bound = sum(largest(lane[0]) for lane in lanes if lane is not None) + len(sent) * largest(sent)
+    if may_overflow(np.add, dtype, bound):
+        sums = np.zeros(size)
+        for at, lane in zip(rows, lanes, strict=True):
+            if lane is not None:
+                kernels.fold(np.add, sums, None, at, lane[0].astype(np.float64), lane[1])
+        np.add.at(sums, place, sent.astype(np.float64))
+        check_sums(sums, dtype)

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import kernels, messages
+from .fitting import check_weights, fitted
 from .parts import Part
 from .references import USES, AnyArray, Ints, Mask
 
@@ -208,7 +209,8 @@ class Block:
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self._values:
             raise AttributeError(self._unknown(name))
-        self._values[name][...] = value
+        field = self._values[name]
+        field[...] = fitted(value, field.dtype, f"field {name!r}")
 
     def _unknown(self, name: str) -> str:
         return f"vertices have no field {name!r}; fields are {', '.join(self._values) or 'none'}"
@@ -242,7 +244,9 @@ class Block:
         reduce = self._field("push", field).reduce
         if reduce is None:
             raise ValueError(f"push({field!r}): give the field a reduce=, such as np.minimum")
-        values, rows = np.broadcast_to(values, self._rows.shape), self._rows
+        dtype, what = self._values[field].dtype, f"field {field!r}"
+        values, rows = np.broadcast_to(fitted(values, dtype, what), self._rows.shape), self._rows
+        check_weights(self._part.weight if weight else None, dtype, what)
         if where is not None:
             mask = self._mask("push", where)
             values, rows = values[mask], rows[mask]

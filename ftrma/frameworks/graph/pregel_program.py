@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from . import changes
 from .changes import CHANGE, Changes, Edges, SlotEdges
+from .fitting import fitted
 from .messages import (
     Contributions,
     Received,
@@ -108,6 +109,7 @@ class Context:
         Raises:
             KeyError: there is no such aggregate.
             RuntimeError: in `emit`, which may be done again.
+            ValueError: the aggregate is of integers, and the value or the sum is none of them.
         """
         self._refuse_again(f"contribute({name!r})", "contribute")
         assert self._contributed is not None
@@ -252,7 +254,8 @@ class Vertices:
         if not self._writes:
             raise RuntimeError(f"emit() writes field {name!r}: it may be done again, so all that "
                                "changes is changed in update()")
-        self._fields[name][...] = value
+        field = self._fields[name]
+        field[...] = fitted(value, field.dtype, f"field {name!r}")
 
     def vote_to_halt(self, which: Mask | None = None) -> None:
         """Have vertices not compute in the next step, unless a message comes; not in `emit`.

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ... import framework
-from . import messages
+from . import fitting, messages
 from .parts import Graph, Part
 from .references import AnyArray, Ints
 
@@ -248,7 +248,8 @@ class SlotState(Generic[P]):
         for partial in partials:
             for name in found.dtype.names or ():
                 by = self.aggregates[name].combine if name in self.aggregates else np.add
-                found[name] = by(found[name], partial[name])
+                found[name] = fitting.combined(by, found[name], partial[name],
+                                               f"aggregate {name!r}")
         return found
 
     def keep(self, values: Mapping[str, Any]) -> None:
