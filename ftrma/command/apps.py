@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+# Names of `ftrma demo`, and what each shows.
+DEMOS = {
+    "fft": "a process of a parallel FFT is killed, and is replayed from the last checkpoint",
+    "graph": "a graph loses half of its slots, without a checkpoint or a log",
+    "search": "places of a tree search die, and no node is counted twice or not at all",
+}
 HERE = Path(__file__).resolve().parents[1]
 
 

@@ -64,7 +64,10 @@ def build_parser() -> argparse.ArgumentParser:
         command.add_arguments(framework)
         add_run_options(framework)
         framework.set_defaults(run=command_framework, framework=command, module=None)
-    demo = commands.add_parser("demo", help="kill a process of an FFT and watch it come back")
+    demo = commands.add_parser("demo", help="kill processes of a job and watch it go on")
+    demo.add_argument("name", metavar="NAME", nargs="?", choices=[*apps.DEMOS], default="fft",
+                      help=f"which one: {', '.join(apps.DEMOS)} (fft)")
+    demo.add_argument("--list", action="store_true", help="tell what each shows, and run none")
     demo.add_argument("-v", "--verbose", action="store_true", help="show the commands that run")
     demo.set_defaults(run=command_demo)
     doctor = commands.add_parser("doctor", help="check this machine")
@@ -365,10 +368,13 @@ def command_clean(arguments: argparse.Namespace) -> int:
 
 
 def command_demo(arguments: argparse.Namespace) -> int:
-    from .demo import demo
+    if arguments.list:
+        outfile.say("\n".join(f"{name:<7} {what}" for name, what in apps.DEMOS.items()))
+        return 0
+    from .demos import demonstrate
 
     choose_timeouts()
-    return demo(verbose=arguments.verbose)
+    return demonstrate(arguments.name, arguments.verbose)
 
 
 def command_doctor(arguments: argparse.Namespace) -> int:

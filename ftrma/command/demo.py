@@ -1,4 +1,4 @@
-"""The command ``ftrma demo``: kills a slot of a parallel FFT and compares the result bit by bit.
+"""``ftrma demo fft``: kills a slot of a parallel FFT and compares the result bit by bit.
 
 NPB FT, class S, runs twice on 4 slots with a checkpoint after every iteration: once undisturbed,
 once with a SIGKILL in the middle. Everything that is shown was measured in these two runs (their
@@ -17,7 +17,6 @@ import os
 import shlex
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ from typing import Any
 import numpy as np
 
 from ..host import outfile, timeouts
-from ..host.outfile import tell
 from ..settings.configuration import NONE
 from ..settings.options import CONFIG_VARIABLE
 from . import apps
@@ -64,25 +62,20 @@ class DemoRun:
     seconds: float
 
 
-def demo(verbose: bool = False) -> int:
+def fft(directory: Path, verbose: bool) -> int:
     """Run the demonstration and print it.
 
     Args:
+        directory: for its files.
         verbose: show the commands that run, and what they print.
 
     Returns:
         Exit status: 0 if everything that was expected came true.
+
+    Raises:
+        DemoStopped: it cannot go on.
     """
-    try:
-        program = find_program()
-        with tempfile.TemporaryDirectory(prefix="ftrma-demo-") as directory:
-            return _demo(program, Path(directory), verbose)
-    except DemoStopped as reason:
-        tell(f"error: demo: {reason}")
-        return 1
-
-
-def _demo(program: Path, directory: Path, verbose: bool) -> int:
+    program = find_program()
     servers = f"1 checksum rank, {SPARES} spare"
     say("program", f"NPB FT class S, {ITERATIONS} iterations, on {SLOTS} slots, {servers}")
     calm = run_ft(program, directory / "calm", [], verbose)
@@ -229,16 +222,7 @@ def run_ft(program: Path, directory: Path, options: list[str], verbose: bool) ->
         "-n", str(SLOTS), "--spares", str(SPARES), "--interval", "0", *options,
         "--stats", str(stats), str(program), "--class", "S", "--dump", str(dump),
     ]
-    if verbose:
-        say("$", shlex.join(["ftrma", "run", *arguments]))
-    outcome = ftrma_run(arguments, directory)
-    if verbose:
-        for line in (outcome.errors + outcome.output).splitlines():
-            say("|", line)
-        say("|", f"exit status {outcome.status} after {outcome.seconds:.1f} s")
-    if outcome.status:
-        why = outcome.errors.strip() or outcome.output.strip() or "it said nothing"
-        raise DemoStopped(f"FT ended with exit status {outcome.status}:\n{why}")
+    outcome = run_verbosely(["run", *arguments], directory, verbose)
     try:
         report = json.loads(outcome.output.splitlines()[-1])
         memory = [load(dump / f"slot-{slot}.npz") for slot in range(SLOTS)]
@@ -247,18 +231,37 @@ def run_ft(program: Path, directory: Path, options: list[str], verbose: bool) ->
         raise DemoStopped(f"FT ended well, but its results cannot be read: {error}") from error
 
 
+def run_verbosely(words: list[str], directory: Path, verbose: bool) -> Outcome:
+    """Run ``ftrma`` with these words in `directory` to its end, and show it if that is wanted.
+
+    Raises:
+        DemoStopped: it did not end, or not well.
+    """
+    if verbose:
+        say("$", shlex.join(["ftrma", *words]))
+    outcome = run_ftrma(words, directory)
+    if verbose:
+        for line in (outcome.errors + outcome.output).splitlines():
+            say("|", line)
+        say("|", f"exit status {outcome.status} after {outcome.seconds:.1f} s")
+    if outcome.status:
+        why = outcome.errors.strip() or outcome.output.strip() or "it said nothing"
+        raise DemoStopped(f"it ended with exit status {outcome.status}:\n{why}")
+    return outcome
+
+
 def load(path: Path) -> dict[str, np.ndarray[Any, Any]]:
     with np.load(path) as arrays:
         return dict(arrays)
 
 
-def ftrma_run(arguments: list[str], directory: Path) -> Outcome:
-    """Run ``ftrma run`` with these arguments in `directory` to its end.
+def run_ftrma(words: list[str], directory: Path) -> Outcome:
+    """Run ``ftrma`` with these words in `directory` to its end.
 
     Raises:
         DemoStopped: it took longer than `timeouts.DEMO`, and was ended.
     """
-    command = [sys.executable, "-c", CLI, "run", *arguments]
+    command = [sys.executable, "-c", CLI, *words]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FTRMA_")}
     environment[CONFIG_VARIABLE] = NONE
     began = time.monotonic()
@@ -269,7 +272,7 @@ def ftrma_run(arguments: list[str], directory: Path) -> Outcome:
         try:
             output, errors = child.communicate(timeout=timeouts.DEMO.s)
         except subprocess.TimeoutExpired:
-            raise DemoStopped(f"FT did not end within {timeouts.DEMO.s:.0f} s") from None
+            raise DemoStopped(f"it did not end within {timeouts.DEMO.s:.0f} s") from None
         finally:
             if child.poll() is None:
                 end(child)
