@@ -8,6 +8,7 @@ mkdocs loads this file by its path, outside of the package.
 
 from __future__ import annotations
 
+import html
 import re
 from typing import Any
 
@@ -15,6 +16,7 @@ from ftrma.command import drawings, reference
 from ftrma.command.helping import DOCS, title
 
 PAGE = re.compile(r"`ftrma/docs/([\w-]+)\.md`")
+BARRED = re.compile(r"`([^`\n]*\\\|[^`\n]*)`")  # with bars that end no cell of a table
 NAME = re.compile(r"`ftrma help (ftrma[\w.]*)`")
 
 
@@ -35,9 +37,17 @@ def on_page_markdown(markdown: str, **_more: Any) -> str:
         name = match[1]
         return f"[{titles[name]}]({name}.md)" if name in titles else match[0]
 
+    def words(part: str) -> str:
+        return BARRED.sub(barred, NAME.sub(named, PAGE.sub(link, part)))
+
     parts = re.split(r"(?ms)(^```.*?^```$)", markdown)
-    return "".join(part if part.startswith("```") else NAME.sub(named, PAGE.sub(link, part))
-                   for part in (drawn(part) for part in parts))
+    return "".join(drawn(part) if part.startswith("```") else words(part) for part in parts)
+
+
+def barred(match: re.Match[str]) -> str:
+    """Return code with bars as HTML: Markdown would show the backslashes in front of them."""
+    shown = html.escape(match[1]).replace(r"\|", "&#124;")
+    return f"<code>{shown}</code>"
 
 
 def named(match: re.Match[str]) -> str:

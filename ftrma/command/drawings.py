@@ -9,6 +9,7 @@ characters are a grid:
 ``< >``  the head of an arrow at the end of dashes; ``v ^`` of bars
 ``X``    a death, if it stands alone
 ``*``    an event, if it stands alone
+``#``    a piece of a bar of a chart
 ======== ============================================================
 
 All else is text.
@@ -69,8 +70,11 @@ def element(grid: Grid, x: int, y: int, character: str) -> str:
     if character in HEADS:
         (dx, dy), behind = HEADS[character], "-+" if character in "<>" else "|+"
         return head(x, y, dx, dy) if at(grid, x - dx, y - dy) in behind else ""
-    if character not in "|+X*" or beside_words(grid[y], x):
+    if character not in "|+X*#" or beside_words(grid[y], x):
         return ""
+    if character == "#":
+        return (f'<rect x="{x * WIDTH}" y="{y * HEIGHT + 4}" width="{WIDTH}" height="{HEIGHT - 6}" '
+                'stroke="none" opacity="0.6"/>')
     if character == "|":
         return line(grid, x, y, "^v")
     ends = "".join(

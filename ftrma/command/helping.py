@@ -58,7 +58,8 @@ def command_help(arguments: argparse.Namespace) -> int:
             "Commands (ftrma help COMMAND, or ftrma COMMAND -h):",
             *(f"  {name:<18} {helps[name]}" for name in commands),
             "", "Pages (ftrma help PAGE):",
-            *(f"  {name:<18} {title(path)}" for name, path in found.items()),
+            *(line for group, names in groups().items()
+              for line in (f" {group}", *(f"  {name:<18} {title(found[name])}" for name in names))),
             "", "Names that programs use (ftrma help NAME, such as ftrma.protect), by module:",
             *(f"  {name}" for name in reference.MODULES)]))
     elif arguments.word in commands:
@@ -88,12 +89,24 @@ def of_name(word: str) -> str | None:
 def shown(text: str) -> str:
     """Return a page as a terminal shows it: with commands for other pages, and bare drawings."""
     text = drawings.BLOCK.sub(lambda match: f"\n{match[2]}\n", text)
-    return PATH.sub(r"`ftrma help \1`", text).replace("\n\n\n", "\n\n")
+    return re.sub(r"\n{3,}", "\n\n", PATH.sub(r"`ftrma help \1`", text)).replace(r"\|", "|")
+
+
+def groups() -> dict[str, list[str]]:
+    """Return the names of the pages by their groups, in the order of the site."""
+    found: dict[str, list[str]] = {}
+    for line in (DOCS / "site" / "mkdocs.yml").read_text().partition("\nnav:\n")[2].splitlines():
+        if match := re.fullmatch(r"  - (\w+):", line):
+            found[match[1]] = []
+        elif (match := re.fullmatch(r" +- ([\w-]+)\.md", line)) and (
+                DOCS / f"{match[1]}.md").is_file():
+            found[[*found][-1]].append(match[1])
+    return found
 
 
 def pages() -> dict[str, Path]:
-    """Return the pages of the documentation by their names."""
-    return {path.stem: path for path in sorted(DOCS.glob("*.md"))}
+    """Return the pages of the documentation by their names, in the order of the site."""
+    return {name: DOCS / f"{name}.md" for names in groups().values() for name in names}
 
 
 def title(path: Path) -> str:

@@ -23,6 +23,12 @@ FOREIGN = {
 }
 
 
+def test_no_page_is_left_out() -> None:
+    """Law: each page is in a group, once, so that the list and the site have it."""
+    names = [name for group in helping.groups().values() for name in group]
+    assert sorted(names) == sorted(path.stem for path in helping.DOCS.glob("*.md"))
+
+
 def test_the_pages_have_drawings() -> None:
     """Law: layers, a checkpoint, a repair and a replay are drawn."""
     assert {"architecture", "checkpoints", "repair", "replay"} <= {
@@ -43,7 +49,7 @@ def test_a_drawing_has_all_of_its_text(title: str, text: str) -> None:
 
 @pytest.mark.parametrize(("text", "drawn"), [
     ("a-b", 0), ("--spill DIR", 0), ("-->", 3), ("|", 1), ("x|y", 0), ("+--", 3), ("* X", 2),
-    ("5*3 MAX", 0), ("<--", 3), ("-", 0)])
+    ("5*3 MAX", 0), ("<--", 3), ("-", 0), ("## 2", 2), ("#1", 0)])
 def test_words_are_no_lines(text: str, drawn: int) -> None:
     """Law: dashes, bars and letters of words stay text."""
     grid = [text]
@@ -90,8 +96,9 @@ def test_names_that_are_not_there(capsys: pytest.CaptureFixture[str], name: str,
 
 def test_a_terminal_is_told_where_to_go_on() -> None:
     """Law: what is a path in the sources is a command in a terminal, and a drawing has no fence."""
-    text = "See `ftrma/docs/files.md`, `ftrma/README.md`.\n```drawing Title\n--->\n```\n"
-    assert helping.shown(text) == "See `ftrma help files`, `ftrma/README.md`.\n\n--->\n\n"
+    text = "See `ftrma/docs/files.md`, `ftrma/README.md`.\n```drawing Title\n--->\n```\n\n`a\\|b`"
+    assert helping.shown(text) == (
+        "See `ftrma help files`, `ftrma/README.md`.\n\n--->\n\n`a|b`")
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -116,5 +123,6 @@ def test_the_site_is_made(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     for name in (*PAGES, *reference.MODULES):
         text = (tmp_path / "site" / f"{name}.html").read_text()
-        assert "ftrma/docs/" not in re.sub(r"(?s)<pre>.*?</pre>", "", text), name
+        text = re.sub(r"(?s)<pre>.*?</pre>", "", text)
+        assert "ftrma/docs/" not in text and "\\|" not in text, name
     assert (tmp_path / "site" / "checkpoints.html").read_text().count("<svg") >= 1
