@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
+import textwrap
 from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
@@ -15,6 +17,8 @@ from . import drawings
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PATH = re.compile(r"`ftrma/docs/([\w-]+)\.md`")
+TABLE = re.compile(r"(?m)(?:^\|.*\n)+")
+INDENT = 6 * " "  # of what a list has behind the first cell of a row
 DESCRIPTION = """Print a page of the documentation, a command's options, or what a name means that
 programs use, such as ftrma.protect; without a word, list them. With --man, write the manual pages
 of all commands into a directory, such as ~/.local/share/man/man1."""
@@ -52,6 +56,7 @@ def command_help(arguments: argparse.Namespace) -> int:
     assert actions
     commands: dict[str, argparse.ArgumentParser] = dict(actions.choices)
     found = pages()
+    width = min(shutil.get_terminal_size((100, 24)).columns, 100)
     if not arguments.word:
         helps = {choice.dest: choice.help or "" for choice in actions._choices_actions}
         outfile.say("\n".join([
@@ -65,9 +70,9 @@ def command_help(arguments: argparse.Namespace) -> int:
     elif arguments.word in commands:
         commands[arguments.word].print_help()
     elif arguments.word in found:
-        outfile.say(shown(found[arguments.word].read_text()).rstrip("\n"))
+        outfile.say(shown(found[arguments.word].read_text(), width).rstrip("\n"))
     elif (text := of_name(arguments.word)) is not None:
-        outfile.say(shown(text))
+        outfile.say(shown(text, width))
     else:
         known = reference.names() if arguments.word.startswith("ftrma") else [*commands, *found]
         near = get_close_matches(arguments.word, known, 1)
@@ -86,10 +91,32 @@ def of_name(word: str) -> str | None:
         return None
 
 
-def shown(text: str) -> str:
-    """Return a page as a terminal shows it: with commands for other pages, and bare drawings."""
-    text = drawings.BLOCK.sub(lambda match: f"\n{match[2]}\n", text)
-    return re.sub(r"\n{3,}", "\n\n", PATH.sub(r"`ftrma help \1`", text)).replace(r"\|", "|")
+def shown(text: str, width: int = 100) -> str:
+    """Return a page as a terminal shows it: with commands for other pages, and bare drawings.
+
+    Args:
+        width: of the terminal, in characters; wider tables become lists.
+    """
+    text = PATH.sub(r"`ftrma help \1`", drawings.BLOCK.sub(lambda m: f"\n{m[2]}\n", text))
+    text = TABLE.sub(lambda match: table(match[0], width), text)
+    return re.sub(r"\n{3,}", "\n\n", text).replace(r"\|", "|")
+
+
+def table(text: str, width: int) -> str:
+    """Return a table as it is if it is narrow enough; else as a list of its rows."""
+    lines = text.splitlines()
+    if max(map(len, lines)) <= width:
+        return text
+    heads, _, *rows = ([cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+                       for line in lines)
+    found = [f"({', '.join(filter(None, heads))})", ""]
+    for first, *others in rows:
+        found += textwrap.wrap(first, width, subsequent_indent="  ", break_on_hyphens=False)
+        for head, cell in zip(heads[1:], others, strict=True):
+            words = f"{head}: {cell}" if len(others) > 1 else cell
+            found += textwrap.wrap(words, width, initial_indent=INDENT, subsequent_indent=INDENT,
+                                   break_on_hyphens=False) if cell else []
+    return "\n".join(found) + "\n"
 
 
 def groups() -> dict[str, list[str]]:

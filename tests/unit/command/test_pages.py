@@ -121,6 +121,25 @@ def test_a_terminal_is_told_where_to_go_on() -> None:
         "See `ftrma help files`, `ftrma/README.md`.\n\n--->\n\n`a|b`")
 
 
+def test_wide_tables_are_lists() -> None:
+    """Law: a row that a terminal would break becomes lines, with all of its words."""
+    text = "| a | b | c |\n|---|---|---|\n| `x\\|y` | one two three | |\n| z | four | five |\n"
+    assert helping.shown(text, 80) == text.replace("\\|", "|")
+    assert helping.shown(text, 20) == (
+        "(a, b, c)\n\n`x|y`\n      b: one two\n      three\nz\n      b: four\n      c: five\n")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_no_word_is_lost_in_a_terminal(name: str) -> None:
+    """Law: no row of a table is wider than 100 characters, and each word of a page is shown."""
+    text = PAGES[name].read_text()
+    shown = helping.shown(text)
+    assert all(len(line) <= 100 for line in shown.splitlines() if line.startswith("|"))
+    words = re.findall(r"\w+", re.sub(r"ftrma/docs/([\w-]+)\.md", r"ftrma help \1", text))
+    assert {*words} - {"drawing"} <= {*re.findall(r"\w+", shown), *re.findall(
+        r"\w+", " ".join(title for title, _ in drawings.drawings_in(text)))}
+
+
 @pytest.mark.parametrize("name", sorted({*PAGES} - {"figures"}))  # which has those of bench
 def test_options_are_there(name: str) -> None:
     """Law: an option that a page names in backticks is one of some command's, or of others'."""
