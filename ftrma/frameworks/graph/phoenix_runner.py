@@ -18,12 +18,12 @@ from ...framework import entries, kept
 from . import phoenix_program
 from .claimed_runner import ClaimedRunner
 from .parts import Part, Partition
+from .phoenix_lanes import Bytes
 from .phoenix_program import GloballyCorrecting, PhoenixProgram
 from .phoenix_slot import (
     ACTIVE,
     DUE,
     RECOVERIES,
-    Bytes,
     PhoenixSlot,
     Received,
     kept_result,
@@ -155,30 +155,33 @@ class _PhoenixAttempt:
         partial = slot.operate()
         partial[DUE] = self.transport.due()
         report.sending_s = time.monotonic() - began
-        final, received = self._exchange(slot.pushed, slot.mirrored, partial, "exchange", "sync")
+        final, received = self._exchange(slot.pushed, slot.mirrored, partial, "exchange", "sync",
+                                         whole=False)
         slot.finish(received, final)
         report.seconds, report.active = time.monotonic() - began, int(final[ACTIVE])
         return report, final
 
     def _sync(self, up: Sequence[str], down: Sequence[str]) -> list[Received]:
         """Exchange values without taking a round."""
-        return self._exchange(up, down, np.zeros((), self.slot.form), "recover", "recover")[1]
+        return self._exchange(up, down, np.zeros((), self.slot.form), "recover", "recover",
+                              whole=True)[1]
 
     def _exchange(self, up: Sequence[str], down: Sequence[str], partial: AnyArray, before: str,
-                  after: str) -> tuple[AnyArray, list[Received]]:
+                  after: str, *, whole: bool) -> tuple[AnyArray, list[Received]]:
         """Send ghosts to their owners and own values to ghosts, and meet.
 
         Args:
             up, down: fields whose ghosts are sent, and fields whose own values are.
             partial: what this slot adds to the sums.
             before, after: names of the places where tests may kill.
+            whole: also values that have not changed since they were sent.
 
         Returns:
             The sums, and the values of each slot.
         """
         turn = next(self._turns)
         self.transport.kill_place(before)
-        self.transport.send(turn, self.slot.lanes(up, down))
+        self.transport.send(turn, self.slot.lanes(up, down, whole=whole))
         final = self.slot.summed(self.transport.meet(partial))
         self.transport.kill_place(after)
         return final, self.slot.unpack(self.transport.incoming(turn), up, down)

@@ -37,9 +37,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from . import phoenix_lanes
 from .messages import Contributions
+from .phoenix_lanes import HEAD_BYTES, Bytes, Piece
 from .phoenix_program import (
     COUNTS,
     Block,
@@ -48,16 +49,15 @@ from .phoenix_program import (
     Round,
     SelfStabilizing,
 )
-from .references import AnyArray, Ints
+from .references import AnyArray, Ints, Mask
 from .runner import NotEnded, SlotState, check_identity, forget
 
 RECOVERIES = ("phoenix", "cr")
 FRESH, STOPPED, ENDED, KEPT = range(4)  # what a slot has of a run: nothing, no result, one, all
 ACTIVE, DUE = COUNTS  # sums of a round, beside the aggregates
 
-Bytes = npt.NDArray[np.uint8]
 Level = tuple[int, int]  # what a slot has of a run, one of these four; and after which round
-Received = tuple[Mapping[str, AnyArray], Mapping[str, AnyArray]]  # pushed, mirrored
+Received = tuple[Mapping[str, Piece], Mapping[str, Piece]]  # pushed, mirrored
 
 
 def level(kept: Mapping[str, Any], run: int, identity: int) -> Level:
@@ -146,6 +146,10 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
         else:
             self.active[...] = False
             self._apply(self.program.init)
+        # What owners know of ghosts that are never reset, and ghosts of their owners.
+        self.sent = {name: array.copy() for name, array in self.ghosts.items()
+                     if declared[name].idempotent}
+        self.told = {name: self.fields[name].copy() for name in self.mirrored}
         if self.state == KEPT:
             self.ghosts = {name: self.kept[f"{self.run} ghost {name}"] for name in self.ghosts}
             self.active = self.kept[f"{self.run} active"]
@@ -163,10 +167,11 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
             for rows, (ghosts, _), (state, _) in zip(self.rows, received, self.levels, strict=True):
                 if state != KEPT:
                     continue
+                at, theirs = ghosts[name]
+                rows = rows[at]
                 if field.reduce is not None:
-                    self._reduce(name, by, rows, ghosts[name])
+                    self._reduce(name, by, rows, theirs)
                 elif self.state == FRESH:
-                    theirs = ghosts[name]
                     both = by(values[rows], theirs) if by else values[rows]
                     self._set(name, rows, np.where(had[rows], both, theirs))
                     had[rows] = True
@@ -220,7 +225,8 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
         """Reduce what was pushed into own values, in the order of the slots."""
         for name in self.pushed:
             for rows, (ghosts, _) in zip(self.rows, received, strict=True):
-                self._reduce(name, self.program.fields[name].reduce, rows, ghosts[name])
+                at, theirs = ghosts[name]
+                self._reduce(name, self.program.fields[name].reduce, rows[at], theirs)
         self.clear()
 
     def mirror(self, received: Sequence[Received]) -> None:
@@ -228,8 +234,8 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
         for name in self.mirrored:
             field = self.program.fields[name]
             for slot, (_, values) in enumerate(received):
-                mine = self.ghosts[name][self.part.to(slot)]
-                mine[...] = field.reduce(mine, values[name]) if field.reduce else values[name]
+                mine, (at, theirs) = self.ghosts[name][self.part.to(slot)], values[name]
+                mine[at] = field.reduce(mine[at], theirs) if field.reduce else theirs
 
     def clear(self) -> None:
         """Reset the ghosts that add up; the others are never reset."""
@@ -240,34 +246,47 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
 
     # -- lanes --------------------------------------------------------------------------------
 
-    def lanes(self, up: Sequence[str], down: Sequence[str]) -> list[Bytes]:
-        """The bytes for each slot: ghosts of its vertices, then own values for its ghosts."""
+    def lanes(self, up: Sequence[str], down: Sequence[str], *, whole: bool) -> list[Bytes]:
+        """The bytes for each slot: ghosts of its vertices, then own values for its ghosts.
+
+        Args:
+            whole: all of them; else those that have changed since they were sent.
+        """
+        ghosts = {name: None if whole else self._unsent(name) for name in up}
+        mine = {name: None if whole else self.fields[name] != self.told[name] for name in down}
         found = []
         for slot, rows in enumerate(self.rows):
-            pieces = [self.ghosts[name][self.part.to(slot)] for name in up]
-            pieces += [self.fields[name][rows] for name in down]
-            found.append(np.concatenate([np.zeros(0, "u1"), *(p.view("u1") for p in pieces)]))
+            at = self.part.to(slot)
+            pieces = [(self.ghosts[name][at], None if some is None else some[at])
+                      for name, some in ghosts.items()]
+            pieces += [(self.fields[name][rows], None if some is None else some[rows])
+                       for name, some in mine.items()]
+            found.append(phoenix_lanes.pack(pieces))
+        for now, before, changed in ((self.ghosts, self.sent, ghosts),
+                                     (self.fields, self.told, mine)):
+            for name, some in changed.items():
+                if name in before:
+                    np.copyto(before[name], now[name], where=True if some is None else some)
+        return found
+
+    def _unsent(self, name: str) -> Mask:
+        """Which ghosts have values that their owners do not know."""
+        before = self.sent[name] if name in self.sent else self.program.fields[name].neutral()
+        found: Mask = self.ghosts[name] != before
         return found
 
     def unpack(self, lanes: Sequence[Bytes], up: Sequence[str],
                down: Sequence[str]) -> list[Received]:
         """The values that the lanes of all slots have for this one."""
-        found = []
+        kinds, found = self.program.fields, list[Received]()
         for slot, (rows, lane) in enumerate(zip(self.rows, lanes, strict=True)):
-            ghosts, rest = self._cut(lane, up, len(rows))
-            mine = self.part.to(slot)
-            found.append((ghosts, self._cut(rest, down, mine.stop - mine.start)[0]))
+            at = self.part.to(slot)
+            sizes = [len(rows)] * len(up) + [at.stop - at.start] * len(down)
+            pieces = phoenix_lanes.unpack(lane, [
+                (kinds[name].dtype, size) for name, size in zip((*up, *down), sizes, strict=True)])
+            found.append((dict(zip(up, pieces[: len(up)], strict=True)),
+                          dict(zip(down, pieces[len(up) :], strict=True))))
         return found
-
-    def _cut(self, lane: Bytes, names: Sequence[str],
-             size: int) -> tuple[Mapping[str, AnyArray], Bytes]:
-        """The first `size` values of each field in a lane, and the rest of the lane."""
-        found: dict[str, AnyArray] = {}
-        for name in names:
-            kind = np.dtype(self.program.fields[name].dtype)
-            length = size * kind.itemsize
-            found[name], lane = lane[:length].copy().view(kind), lane[length:]
-        return found, lane
 
     def room(self) -> list[int]:
         """The most bytes that each slot's lane to this one needs."""
@@ -276,7 +295,8 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
         up = sum(kinds[name] for name in {*self.pushed, *self.lasting})
         down = sum(kinds[name] for name in self.mirrored)
         mine = [self.part.to(slot) for slot in range(len(self.rows))]
-        return [up * len(rows) + down * (at.stop - at.start)
+        head = HEAD_BYTES * len([*{*self.pushed, *self.lasting}, *self.mirrored])
+        return [head + up * len(rows) + down * (at.stop - at.start)
                 for rows, at in zip(self.rows, mine, strict=True)]
 
     # -- checkpoints and the end --------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .phoenix_slot import Bytes
+from .phoenix_lanes import Bytes
 from .references import AnyArray
 from .transport import WindowTransport
 

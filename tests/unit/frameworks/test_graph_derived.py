@@ -11,7 +11,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftrma.frameworks.graph import kernels, references
+from ftrma.frameworks.graph import kernels, phoenix_lanes, references
 from ftrma.frameworks.graph.messages import no_records
 from ftrma.frameworks.graph.pregel_program import Context, Inbox, VertexProgram, Vertices, check
 from ftrma.frameworks.graph.pregel_slot import PregelSlot
@@ -159,3 +159,24 @@ def test_aggregates_that_cannot_be_are_told(aggregates: Any, words: str) -> None
     program.aggregates = aggregates  # type: ignore[misc]
     with pytest.raises(ValueError, match=words):
         check(program)
+
+
+@given(st.lists(st.tuples(st.sampled_from([np.float64, np.int32, np.bool_, np.uint16]),
+                          st.integers(0, 30), st.floats(0, 1), st.booleans()), max_size=4),
+       st.integers(0, 2**32))
+def test_lanes_have_what_was_wanted(fields: list[Any], seed: int) -> None:
+    """Law: each value that is wanted comes to its place, in no more bytes than all values take."""
+    random = np.random.default_rng(seed)
+    pieces = []
+    for kind, size, share, whole in fields:
+        values = random.integers(0, 100, size).astype(kind)
+        pieces.append((values, None if whole else random.random(size) < share))
+    lane = phoenix_lanes.pack(pieces)
+    assert len(lane) <= sum(values.nbytes + phoenix_lanes.HEAD_BYTES for values, _ in pieces)
+    longer = np.concatenate([lane, random.integers(0, 256, 9).astype(np.uint8)])
+    found = phoenix_lanes.unpack(longer, [(kind, size) for kind, size, _, _ in fields])
+    for (values, wanted), piece in zip(pieces, found, strict=True):
+        got = np.zeros(len(values), bool)
+        got[piece.at] = True
+        assert got[... if wanted is None else wanted].all()
+        assert (values[piece.at] == piece.values).all() and piece.values.dtype == values.dtype
