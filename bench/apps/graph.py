@@ -86,7 +86,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     corrected = options.program in ("colour", "factors")
     if options.steps is None:
-        options.steps = 200 if options.program == "factors" else 30
+        options.steps = {"factors": 200, "hits": 1000}.get(options.program, 30)
     if options.steps < 1:
         raise ValueError(f"--steps {options.steps}: give 1 or more")
     if options.tolerance is not None and not options.tolerance > 0:
@@ -219,7 +219,7 @@ def program_of(options: argparse.Namespace,
         "triangles": lambda: analytics.TriangleCount(found.degrees()),
         "matching": lambda: pregel.Matching(options.left or 0),
         "kcore": lambda: pregel.Core(options.k),
-        "hits": lambda: analytics.Hits(options.steps, options.tolerance or 0),
+        "hits": lambda: analytics.Hits(options.steps, options.tolerance or 1e-9),
         "labels": lambda: analytics.Labels(options.steps),
         "mis": lambda: analytics.Independent(options.seed), "forest": analytics.Forest,
         "betweenness": lambda: analytics.Betweenness(

@@ -44,10 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " mixed (hash), stretches of as many ids, or stretches of about as many edges")
     add("--cache", metavar="DIR", help="leave the slots' parts of the graph there, for replaced"
         " slots and later runs")
-    add("--steps", metavar="K", help="of pagerank, hits and labels (30), and of factors (200)")
+    add("--steps", metavar="K", help="of pagerank and labels (30), hits (1000) and factors (200)")
     add("--rank", metavar="K", help="of factors: numbers for each vertex (8)")
     add("--tolerance", metavar="E", help="of pagerank and hits: ends when the changes of all ranks"
         " in a step add up to no more; by phoenix or cr: of all errors together (1e-6);"
+        " of hits 1e-9 by default;"
         " of factors: of a change (1e-4)")
     add("--damping", metavar="D", help="of pagerank: share of a rank that goes along edges (0.85)")
     add("--restart", metavar="IDS", help="of pagerank: where walks begin again (3,17); all vertices"

@@ -146,7 +146,7 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
         else:
             self.active[...] = False
             self._apply(self.program.init)
-        # What owners know of ghosts that are never reset, and ghosts of their owners.
+        # Values as they were sent last: of ghosts that are never reset, and to mirrors.
         self.sent = {name: array.copy() for name, array in self.ghosts.items()
                      if declared[name].idempotent}
         self.told = {name: self.fields[name].copy() for name in self.mirrored}
