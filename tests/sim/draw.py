@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
+from .nodes import NodesWorld
 from .world import Fault, Outcome, Scenario, World
 
-# Places of the protocol where a process of some role comes by.
-PLACES = ("start", "end", "put", "put-landed", "safepoint", "checkpoint", "stage", "staged", "sum",
-          "commit", "fold", "folded", "repair", "restore", "reset", "reentry", "live")
-KINDS = ("kill",) * 10 + ("place",) * 10 + ("freeze",) * 2 + ("launcher", "supervisor", "stumble")
+# Places of the protocol, by the role of those who come by; a repair's are all roles'.
+REPAIR = ("repair", "restore", "reset")
+PLACES = {
+    "slot": ("start", "end", "put", "put-landed", "safepoint", "checkpoint", "stage", "staged",
+             "reentry", "live", *REPAIR),
+    "checksum": ("sum", "commit", "fold", "folded", *REPAIR),
+    "spare": REPAIR,
+}
+KINDS = ("kill",) * 10 + ("place",) * 12 + ("freeze",) * 2 + ("launcher", "supervisor", "stumble")
 
 
 def draw_fault(random: Random, within: int) -> Fault:
     """Draw what befalls a job after the fault before, so many turns later at most."""
     kind = random.choice(KINDS)
-    after = random.randrange(1, within)
+    after = random.randrange(within // 20 + 1, within)
     if kind == "place":
-        return Fault(kind, int(2 ** random.uniform(0, 5)), place=random.choice(PLACES),
-                     role=random.choice(("", "slot", "checksum", "spare")))
+        role = random.choice(("slot", "slot", "slot", "checksum", "checksum", "spare"))
+        place = random.choice(PLACES[role])
+        most = {"put": 6, "put-landed": 6}.get(place, 2 if place in REPAIR else 4)
+        return Fault(kind, int(2 ** random.uniform(0, most)), place=place, role=role)
     ms = random.choice((1, 30, 800, 7000)) if kind == "freeze" else 0
     return Fault(kind, after, random.randrange(64), ms=ms)
 
@@ -36,11 +46,17 @@ def draw(seed: int) -> Scenario:
     groups = -(-slots // size)
     count = random.choice((0, 1, 1, 2, 2, 3, 3, 4, 6))
     steps = random.choice((3, 6, 10))
-    # A step takes some 60 turns and a repair a hundred: some faults come amid the repair of others.
-    faults = tuple(draw_fault(random, random.choice((60 * steps, 60 * steps, 30, 200))
-                              if i else 60 * steps) for i in range(count))
+    # The start takes 200 turns, a step 60, a repair 200: some faults come amid others' repairs.
+    long = 200 + 60 * steps
+    faults = tuple(draw_fault(random, random.choice((long, long, 20, 60, 300)) if i else long)
+                   for i in range(count))
+    nodes = random.choice((1, 1, 2, 3))
+    if nodes > 1:  # no launch follows there, so what needs one is left out
+        faults = tuple(dataclasses.replace(fault, ms=min(fault.ms, 800)) for fault in faults
+                       if fault.kind not in ("launcher", "supervisor"))
     return Scenario(
-        seed, slots, size, strength, spares=random.choice((0, 1, 2, 2, 3, 3, 4, groups * strength)),
+        seed, nodes, slots, size, strength,
+        spares=random.choice((0, 1, 2, 2, 3, 3, 4, groups * strength)),
         steps=steps, policy=random.choice(("auto", "auto", "rollback")),
         interval=random.choice((0, 0, 1e-4, 1e-3, "daly", "never")),
         fresh=random.random() < 0.05, ulfm=random.random() < 0.95, faults=faults)
@@ -71,7 +87,23 @@ class Tally:
 
 
 def run(scenario: Scenario) -> Outcome:
-    return World(scenario).run()
+    return (NodesWorld if scenario.nodes > 1 else World)(scenario).run()
+
+
+def first_failure(first: int, count: int, limit_s: int = 60) -> None:
+    """Run drawn scenarios to the first that fails; exits with status 1 then.
+
+    Args:
+        limit_s: in a run that takes longer, something goes round without taking turns; the process
+            ends by SIGALRM.
+    """
+    for seed in range(first, first + count):
+        print(f"seed {seed}", flush=True)
+        signal.alarm(limit_s)
+        outcome = run(draw(seed))
+        if outcome.wrong:
+            print(outcome.wrong[0])
+            sys.exit(1)
 
 
 def smaller(scenario: Scenario) -> Iterator[Scenario]:
@@ -81,6 +113,8 @@ def smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield dataclasses.replace(scenario, faults=faults[:i] + faults[i + 1:])
     for steps in range(1, scenario.steps):
         yield dataclasses.replace(scenario, steps=steps)
+    if scenario.nodes > 1:
+        yield dataclasses.replace(scenario, nodes=scenario.nodes - 1)
     for spares in range(scenario.spares):
         yield dataclasses.replace(scenario, spares=spares)
     if scenario.slots > 3:

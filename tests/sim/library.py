@@ -28,6 +28,9 @@ DECLARED = """
 typedef int sim_hook(int kind, uint32_t *word, uint64_t value, uint64_t ns);
 void sim_begin(sim_hook *function);
 void sim_clear(void *process);
+void sim_watch(void *process, void *ctl, int me, int node);
+uint32_t *sim_pokes(int node);
+void sim_set_node(int node, const uint64_t *begun, const uint64_t *newest_ordered);
 void sim_exchange(void *off, const void *on);
 void sim_turn(int64_t turn, uint64_t now);
 void sim_replay(int slot, uint64_t version);

@@ -25,7 +25,6 @@ from ftrma.protocol.checkpoint_policy import CheckpointPolicy
 from ftrma.protocol.repair import repair
 from ftrma.protocol.restoring import check_own_vault
 from ftrma.protocol.server import Served, Server
-from ftrma.protocol.starting import start_on_node
 from ftrma.vault.vault import Region
 
 from .library import words
@@ -127,9 +126,9 @@ class SimulatedProcess:
     def run(self) -> None:
         """Live to the end of the launch, as `ProgramRunner.run` does."""
         world = self.world
-        self.view = view = SimulatedView(world, world.directory, world.launch.ctl, self.proc)
+        self.view = view = world.view_of(self.proc)
         view.set_policy(self.scenario.policy, fresh=self.scenario.fresh)
-        self.vault = start_on_node(view)
+        self.vault = world.start_launch(view)
         while True:
             try:
                 if view.role()[0] == SLOT:
@@ -210,7 +209,7 @@ class SimulatedProcess:
         world.memory[slot] = self.memory
         self.policy.last = world.time.monotonic()
         if replay:
-            world.begin_replay(slot, committed, self.memory.step)
+            world.begin_replay(view.ctl, slot, self.memory.step)
             words().sim.sim_replay(slot, committed)
             mark = view.words.slot(slot).marks[committed & 1]
             self.anchored = bool(committed) and not mark.start

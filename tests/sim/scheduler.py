@@ -119,6 +119,15 @@ class Scheduler:
         task.until_ns = self.now_ns + ns
         self.hub.switch()
 
+    def wait_exactly(self, bell: Any, seen: int, ns: int) -> None:
+        """Wait likewise, and look again after this time."""
+        if self.over:
+            raise greenlet.GreenletExit
+        task = self.current
+        if bell[0] == seen:
+            task.bell, task.seen, task.until_ns = bell, seen, self.now_ns + ns
+        self.hub.switch()
+
     def sleep(self, seconds: float) -> None:
         self.wait(None, 0, int(seconds * 1e9) + 1)
 

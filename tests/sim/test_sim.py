@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import fabriclaws
@@ -21,6 +22,7 @@ from ftrma.native import job
 from ftrma.native.constants import FAILPOINTS, PlanKind
 from ftrma.protocol import plan
 
+from . import planted
 from .draw import Tally, draw, run, shorten
 from .process import SimulatedProcess, SimulatedView
 from .world import Fault, Scenario, World
@@ -32,9 +34,10 @@ def fails(scenario: Scenario) -> bool:
     return bool(run(scenario).wrong)
 
 
-# Runs of some thousand turns each: 10^5 turns and more, 10^6 and 10^7.
+# Runs of some thousand turns each: 10^5 turns and more, 10^6 and 10^7. Half of the jobs run over
+# several nodes.
 @pytest.mark.parametrize(("first", "count"), tiers(
-    [(0, 150), (100_000, 1200), (1_000_000, 10_000)], plain=["0-150"], full=["100000-1200"]))
+    [(0, 100), (100_000, 600), (1_000_000, 4000)], plain=["0-100"], full=["100000-600"]))
 def test_jobs_that_a_number_draws(first: int, count: int) -> None:
     tally = Tally()
     for seed in range(first, first + count):
@@ -45,7 +48,7 @@ def test_jobs_that_a_number_draws(first: int, count: int) -> None:
             pytest.fail(f"seed {seed}: {outcome.wrong[0]}\nshortened: {shortened}\n"
                         f"to see it again: cd tests && python -m sim {seed}")
     print(tally)
-    assert tally.ends[0] > 0.9 * count
+    assert tally.ends[0] > 0.8 * count
     assert min(tally.recoveries[kind] for kind in ("causal", "rollback", "relaunch")) > count / 50
 
 
@@ -105,6 +108,27 @@ def test_a_death_amid_joining() -> None:
     for seed in range(60):
         outcome = run(Scenario(seed, steps=1, faults=(Fault("kill", 1 + seed % 9, seed),)))
         assert not outcome.wrong and outcome.status == 0, (seed, outcome)
+
+
+# ---- planted mistakes ------------------------------------------------------------------------
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("mistake", planted.PLANTS, ids=lambda mistake: mistake.name)
+def test_planted_mistakes_apply(mistake: planted.Plant) -> None:
+    """Law: the text that a mistake replaces is in its file once, and names are no others'."""
+    assert (planted.ROOT / mistake.path).read_text().count(mistake.before) == 1
+    assert mistake.before != mistake.after
+    assert [mistake.name for each in planted.PLANTS if each.name == mistake.name] == [mistake.name]
+
+
+@pytest.mark.parametrize("mistake", tiers(
+    [pytest.param(each, id=each.name) for each in planted.PLANTS if not each.missed],
+    plain=["staged blocks are kept"],
+    full=["two lost slots are replayed", "a barrier is left early"]))
+def test_planted_mistakes_are_found(mistake: planted.Plant, tmp_path: Path) -> None:
+    """Law: among the drawn runs one fails, of so many as a minute or two are enough for."""
+    assert planted.hunt(mistake, tmp_path), "no run has failed"
 
 
 # ---- the simulated job is one, as far as the laws of a view say ------------------------------

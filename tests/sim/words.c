@@ -11,6 +11,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "internal.h"
 
@@ -41,7 +42,10 @@ static void sim_point(void)
 #define ftrma_wait_step shipped_wait_step
 #define ftrma_nap shipped_nap
 #define ftrma_sleep shipped_sleep
+#define write(fd, bytes, n) sim_poke(fd)
+static long sim_poke(int node);
 #include "control.c"
+#undef write
 #undef ftrma_now_ns
 #undef ftrma_wait_step
 #undef ftrma_nap
@@ -211,12 +215,36 @@ void ftrma_replay_end(void)
     ftrma_event_clock.events++;
 }
 
+/* ---- agents of nodes ------------------------------------------------------------------------------- */
+
+static uint32_t pokes[FTRMA_MAX_PROCS]; /* of each node's agent */
+
+static long sim_poke(int node)
+{
+    pokes[node]++;
+    return 1;
+}
+
+uint32_t *sim_pokes(int node)
+{
+    return &pokes[node];
+}
+
+/* This process is on a node with an agent, which counts its scans in these words. */
+void sim_set_node(int node, const uint64_t *begun, const uint64_t *newest_ordered)
+{
+    ftrma_agent_bell = node;
+    ftrma_set_scans(begun, newest_ordered);
+}
+
 /* ---- turns --------------------------------------------------------------------------------------- */
 
 /* The words that a process has of its own. */
 struct sim_process {
     struct ftrma_ctl *ctl;
     int me;
+    int agent; /* the number of its node, if it has an agent; else -1 */
+    const uint64_t *scans, *ordered;
     uint64_t round, attempt, lost, barriers, horizon, marked;
     struct ftrma_thread thread;
     struct ftrma_event_clock clock;
@@ -236,17 +264,29 @@ void sim_begin(sim_hook *function)
 
 void sim_clear(struct sim_process *p)
 {
-    *p = (struct sim_process){.me = -1, .attempt = 1, .thread = {.round = UINT64_MAX}};
+    *p = (struct sim_process){.me = -1, .agent = -1, .attempt = 1, .thread = {.round = UINT64_MAX}};
+}
+
+/* A thread of process `me` that watches the others. */
+void sim_watch(struct sim_process *p, void *ctl, int me, int node)
+{
+    sim_clear(p);
+    p->ctl = ctl;
+    p->me = me;
+    p->agent = node;
 }
 
 void sim_exchange(struct sim_process *off, const struct sim_process *on)
 {
     if (off)
-        *off = (struct sim_process){ftrma_ctl, ftrma_me, ftrma_round, ftrma_attempt,
+        *off = (struct sim_process){ftrma_ctl, ftrma_me, ftrma_agent_bell, scans, ordered, ftrma_round, ftrma_attempt,
                                     ftrma_thread_lost, ftrma_barriers, horizon, marked,
                                     ftrma_thread, ftrma_event_clock};
     ftrma_ctl = on->ctl;
     ftrma_me = on->me;
+    ftrma_agent_bell = on->agent;
+    scans = on->scans;
+    ordered = on->ordered;
     ftrma_round = on->round;
     ftrma_attempt = on->attempt;
     ftrma_thread_lost = on->lost;

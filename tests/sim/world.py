@@ -31,14 +31,17 @@ from ftrma.launch.vaulthandover import finish_handover
 from ftrma.machine.topology import make_layout
 from ftrma.native import extension, job, loading
 from ftrma.native.constants import CHECKSUM, FAILPOINTS, ROLE_NAMES, SLOT
+from ftrma.native.shared import Proc
 from ftrma.protocol.repair_round import LaunchEnded
+from ftrma.protocol.starting import start_on_node
 from ftrma.settings.options import Options
 
 from . import library
-from .process import KEY, SimulatedProcess, without_failure
+from .process import KEY, SimulatedProcess, SimulatedView, without_failure
 from .scheduler import Hung, Scheduler, Task
 
-MOST_TURNS = 400_000
+MOST_TURNS = 100_000  # the longest of 5000 drawn runs takes a tenth
+PATIENCE = 2000  # turns for which a fault waits for a process that comes by its place
 LOOK_S = 0.01  # between two looks of the supervisor
 NOTICE_NS = (50_000, 300_000, 3_000_000)  # until a death is noticed by a process
 PLACES = {number: name for name, number in FAILPOINTS.items()}
@@ -70,9 +73,10 @@ class Fault:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Everything about a run."""
+    """Everything about a run; over several nodes see `nodes`."""
 
     seed: int
+    nodes: int = 1
     slots: int = 4
     group_size: int = 2
     strength: int = 1
@@ -196,7 +200,7 @@ class World:
         self.results: dict[int, dict[int, int]] = {}
         self.replayed: dict[int, dict[int, int]] = {}
         self.controls: dict[int, Any] = {}
-        self.next_fault, self.armed_at, self.visits = 0, 0, 0
+        self.next_fault, self.armed_at, self.visits, self.happened = 0, 0, 0, 0
         self.stumbles = 0
         self.deaths: dict[str, int] = {}
         self.recoveries: dict[str, int] = {}
@@ -222,16 +226,10 @@ class World:
         self.judge()
         points = int(library.words().sim.sim_points())
         return Outcome(self.status, self.wrong, self.scheduler.turns, self.scheduler.digest, points,
-                       self.next_fault, self.deaths, self.recoveries, self.told)
+                       self.happened, self.deaths, self.recoveries, self.told)
 
     def begin(self) -> None:
-        make_control(self.directory / "control", self.layout, 1 << 20)
-        ctl = self.control()
-        for slot, group in enumerate(self.layout.slot_group):
-            ctl.roles[0].slot_group[slot] = group
-        ctl.capacity_blocks = CAPACITY_BLOCKS
-        self.made = SimulatedMade(self)
-        self.supervise(resumed=False)
+        self.begin_job()
         try:
             self.scheduler.run(MOST_TURNS, lambda: self.status is not None or bool(self.wrong))
         except Hung as hung:
@@ -241,6 +239,16 @@ class World:
         extension.lib = Gone()
         self.scheduler.end()
         self.wrong += map(repr, self.scheduler.errors)
+
+    def begin_job(self) -> None:
+        """Make what is there when the supervisor begins, and let it begin."""
+        make_control(self.directory / "control", self.layout, 1 << 20)
+        ctl = self.control()
+        for slot, group in enumerate(self.layout.slot_group):
+            ctl.roles[0].slot_group[slot] = group
+        ctl.capacity_blocks = CAPACITY_BLOCKS
+        self.made = SimulatedMade(self)
+        self.supervise(resumed=False)
 
     def close(self) -> None:
         self.library.close()
@@ -362,6 +370,14 @@ class World:
         task.owner = process
         return task
 
+    def view_of(self, proc: int) -> Any:
+        """The job as a process sees it, which joins."""
+        return SimulatedView(self, self.directory, self.launch.ctl, Proc(proc))
+
+    def start_launch(self, view: Any) -> Any:
+        """Begin the launch; the vault of the process's role."""
+        return start_on_node(view)
+
     def wait_for_end(self) -> None:
         try:
             while True:
@@ -384,12 +400,16 @@ class World:
         return faults[self.next_fault] if self.next_fault < len(faults) else None
 
     def fired(self) -> None:
+        self.happened += 1
         self.next_fault += 1
         self.armed_at, self.visits = self.scheduler.turns, 0
 
     def before(self, turn: int) -> None:
         """Before a turn: do what is to befall the job now."""
         fault = self.fault()
+        if fault and fault.kind == "place" and turn - self.armed_at > PATIENCE:
+            self.next_fault, self.armed_at, self.visits = self.next_fault + 1, turn, 0
+            fault = self.fault()
         if fault is None or fault.kind == "place" or turn - self.armed_at < fault.after:
             return
         launch = self.launch
@@ -486,9 +506,18 @@ class World:
                 pass
 
         task = Task(f"watch {watcher}", run, watcher, launch.number)
-        library.words().ffi.memmove(task.state, of.state, len(of.state))
+        self.watch_state(launch, task, watcher)
         task.until_ns = self.scheduler.now_ns + int(random.random() * random.choice(NOTICE_NS)) + 1
         self.scheduler.add(task)
+
+    def watch_state(self, launch: Any, task: Task, watcher: int) -> None:
+        """Have a task run in a process, beside it."""
+        self.place(task, launch.ctl, watcher, -1)
+
+    def place(self, task: Task, ctl: Any, proc: int, node: int) -> None:
+        words = library.words()
+        address = int(loading.load().ffi.cast("uintptr_t", ctl))
+        words.sim.sim_watch(task.state, words.ffi.cast("void *", address), proc, node)
 
     # -- in place of the MPI library ------------------------------------------------------------
 
@@ -560,8 +589,7 @@ class World:
         self.expect(found is not None, f"slot {slot} is replayed without the result of step {step}")
         return found or 0
 
-    def begin_replay(self, slot: int, version: int, step: int) -> None:
-        ctl = self.control()
+    def begin_replay(self, ctl: Any, slot: int, step: int) -> None:
         # The replacement has the log open, whatever becomes of who answers for it.
         self.replayed[slot] = dict(self.results[slot])
         for other in range(self.layout.slots):
@@ -594,8 +622,8 @@ class World:
         if self.wrong:
             return
         relaunches = self.recoveries.get("relaunch", 0)
-        self.expect(relaunches <= self.next_fault, f"{relaunches} relaunches for "
-                                                   f"{self.next_fault} faults")
+        self.expect(relaunches <= self.happened,
+                    f"{relaunches} relaunches for {self.happened} faults")
         if self.status == 0:
             right = without_failure(scenario.slots, scenario.steps)
             for slot in range(scenario.slots):

@@ -1,0 +1,403 @@
+"""A simulated job over several nodes: a control file on each, which agents keep equal.
+
+The view is the shipped one of several nodes. Agents stand in for those in C: they look through the
+words in the shipped order (`ftrma.native.mirrored`), send what has changed to node 0's agent, which
+orders all changes, and store what comes in the opposite order; between any two stretches of words
+others take turns, and each message takes a time of its own. Vaults of other nodes are read as
+files.
+No launch follows another one here: a job that asks for that has come to its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import greenlet
+import numpy as np
+
+from ftrma.fabric.control_file import make_control
+from ftrma.fabric.remote import File
+from ftrma.fabric.round_changed import RoundChanged
+from ftrma.fabric.several_nodes import MirroredWords, SeveralNodesView
+from ftrma.fabric.story import parse
+from ftrma.machine.topology import NODES, domains_of_nodes
+from ftrma.native import job, loading, mirrored
+from ftrma.native.shared import Proc, Slot
+from ftrma.native.wire import MirrorKind
+from ftrma.protocol import seating
+from ftrma.protocol.starting_nodes import start_over_nodes
+from ftrma.protocol.vault_inventory import VaultInventory
+
+from .library import words
+from .process import KEY
+from .scheduler import Task
+from .world import CAPACITY_BLOCKS, Scenario, World
+
+DELAY_NS = (20_000, 200_000, 2_000_000)  # of a message
+STRETCH = 97  # words that an agent reads or stores before others may take turns
+PAUSE_NS = 20_000_000  # between an agent's looks, without a poke
+ON_OTHER_NODE = -1
+START_S = 3.0  # for which a launch goes on that has lost a process before all were there
+LOST_AT_START = "a process died before the launch had come up"
+
+
+class Agent:
+    """The agent of one node."""
+
+    def __init__(self, world: NodesWorld, node: int) -> None:
+        self.world, self.node, self.ctl = world, node, world.controls[node]
+        ffi = loading.load().ffi
+        memory = np.frombuffer(ffi.buffer(self.ctl), "u8")
+        self.memory = memory
+        at: list[int] = []
+        kinds: list[int] = []
+        for offset, size_bytes, kind in mirrored.regions(self.ctl):
+            if kind != MirrorKind.BELL:
+                at += range(offset // 8, (offset + size_bytes) // 8)
+                kinds += [kind] * (size_bytes // 8)
+        self.at, self.kinds = np.array(at), np.array(kinds)
+        self.alarm_word = kinds.index(MirrorKind.ALARM)
+        self.cold = self.kinds != MirrorKind.HOT
+        self.shadow = memory[self.at].copy()
+        self.pending = np.zeros(len(at), "u8")
+        self.sent = self.acked = self.last = self.scan = 0
+        self.scans = words().ffi.new("uint64_t[2]")  # begun, ordered
+        self.hot = False
+        self.inbox: deque[tuple[int, int, int, Any, Any]] = deque()
+        self.busy_until: dict[int, int] = {}
+        self.poke = words().sim.sim_pokes(node)
+
+    # -- messages -----------------------------------------------------------------------------
+
+    def tell(self, to: int, number: int, found: Any, values: Any) -> None:
+        """Send words, or with None an acknowledgement; what is sent to one node stays in order."""
+        random = self.world.scheduler.random
+        delay = int(random.random() * random.choice(DELAY_NS))
+        at = max(self.busy_until.get(to, 0), self.world.scheduler.now_ns + delay)
+        self.busy_until[to] = at
+        self.world.agents[to].inbox.append((at, self.node, number, found, values))
+
+    def run(self) -> None:
+        scheduler = self.world.scheduler
+        with contextlib.suppress(greenlet.GreenletExit):
+            while True:
+                seen = self.poke[0]
+                self.obey()
+                self.look()
+                left = [message[0] for message in self.inbox]
+                until = min(left, default=scheduler.now_ns + PAUSE_NS)
+                scheduler.wait_exactly(self.poke, seen, max(1, until - scheduler.now_ns))
+
+    def obey(self) -> None:
+        """Take the messages that have come."""
+        now = self.world.scheduler.now_ns
+        for message in sorted((m for m in self.inbox if m[0] <= now), key=lambda m: m[0]):
+            self.inbox.remove(message)
+            _, origin, number, found, values = message
+            if found is None:
+                self.acked = max(self.acked, number)
+                self.note_ordered()
+                continue
+            self.take(found, values)
+            if self.node == 0:
+                for other in range(1, len(self.world.agents)):
+                    if other != origin:
+                        self.tell(other, 0, found, values)
+                self.tell(origin, number, None, None)
+
+    def take(self, found: Any, values: Any) -> None:
+        """Store words that have come, in their order."""
+        for first in range(0, len(found), STRETCH):
+            part, new = found[first:first + STRETCH], values[first:first + STRETCH]
+            at = self.at[part]
+            for i in range(len(part)):
+                word = int(part[i])
+                if word == self.alarm_word:
+                    self.memory[at[i]] = max(self.memory[at[i]], new[i])
+                    self.shadow[word] = max(self.shadow[word], new[i])
+                elif self.pending[word] <= self.acked:
+                    if self.memory[at[i]] == self.shadow[word]:
+                        self.memory[at[i]] = new[i]
+                    self.shadow[word] = new[i]
+            self.world.scheduler.hub.switch()
+        for bell in (self.ctl.bell, self.ctl.barrier, self.ctl.live):
+            bell.word = (bell.word + 1) & 0xFFFFFFFF
+
+    # -- looks --------------------------------------------------------------------------------
+
+    def alarmed(self) -> bool:
+        return bool(self.ctl.alarm != self.ctl.repaired)
+
+    def look(self) -> None:
+        """Look for words that were changed on this node, and send them."""
+        alarm, hot = self.ctl.alarm, self.alarmed() or self.hot
+        scan = self.scans[0] = self.scans[0] + 1
+        changed: list[Any] = []
+        read: list[Any] = []
+        self.hot = self.alarmed()
+        for first in range(0, len(self.at), 4 * STRETCH):
+            part = slice(first, first + 4 * STRETCH)
+            now = self.memory[self.at[part]]
+            differs = now != self.shadow[part]
+            if not hot:
+                differs &= self.cold[part]
+            where = np.flatnonzero(differs)
+            changed.append(where + first)
+            read.append(now[where])
+            self.world.scheduler.hub.switch()
+        found, values = np.concatenate(changed)[::-1], np.concatenate(read)[::-1]
+        keep = (found != self.alarm_word) | (values > self.shadow[self.alarm_word])
+        found, values = found[keep], values[keep]
+        if len(found):
+            self.shadow[found] = values
+            if self.node:
+                self.sent += 1
+                self.pending[found] = self.sent
+                self.tell(0, self.sent, found, values)
+            else:
+                for other in range(1, len(self.world.agents)):
+                    self.tell(other, 0, found, values)
+        self.scan, self.last = scan, self.sent
+        self.note_ordered()
+        if self.alarmed() and self.ctl.scanned[self.node] < alarm:
+            self.ctl.scanned[self.node] = alarm
+            self.poke[0] = (self.poke[0] + 1) & 0xFFFFFFFF
+
+    def note_ordered(self) -> None:
+        if self.scans[1] < self.scan and not (self.node and self.acked < self.last):
+            self.scans[1] = self.scan
+            self.ctl.bell.word = (self.ctl.bell.word + 1) & 0xFFFFFFFF
+
+
+class RemoteFiles:
+    """Vaults of other nodes, see `ftrma.fabric.remote.Files`."""
+
+    reading, pieces = False, 0
+
+    def __init__(self, view: NodesView) -> None:
+        self.view, self.nodes = view, view.table.nodes
+
+    def here(self, proc: Proc) -> bool:
+        return self.nodes[proc] == self.view.table.node
+
+    def share_vault(self, proc: int, path: Path) -> None:
+        self.view.world.shared[self.view.table.node, File.VAULT, proc] = path
+
+    def withdraw(self, kind: File, number: int) -> None:
+        self.view.world.shared.pop((self.view.table.node, kind, number), None)
+
+    def _path(self, node: int, kind: File, number: int) -> Path:
+        """Wait for the file; an alarm ends the wait."""
+        view = self.view
+        view.world.scheduler.sleep(view.world.scheduler.random.random() * 1e-3)
+        asked = (view.begun, job.ENDED)
+        view.world.poll(lambda: (node, kind, number) in view.world.shared
+                        or view.requested_round() not in asked)
+        if view.requested_round() not in asked:
+            raise RoundChanged
+        return view.world.shared[node, kind, number]
+
+    def read(self, node: int, kind: File, number: int, offset: int, room: Any) -> None:
+        with open(self._path(node, kind, number), "rb") as file:
+            file.seek(offset)
+            file.readinto(room)
+
+    def write(self, node: int, kind: File, number: int, offset: int, data: Any) -> None:
+        with open(self._path(node, kind, number), "r+b") as file:
+            file.seek(offset)
+            file.write(data)
+
+
+class NodesView(SeveralNodesView):
+    """The shipped view of a job over several nodes, without agents in C and without MPI."""
+
+    def __init__(self, world: NodesWorld, proc: int) -> None:
+        node = world.node_of(proc)
+        self.world, self.proc, self.key = world, Proc(proc), KEY
+        self.table: Any = SimpleNamespace(
+            hosts=world.hosts, host=world.hosts[proc], names=world.names, node=node,
+            nodes=[world.node_of(p) for p in range(len(world.hosts))], node_of=world.node_of,
+            first_on_node=world.hosts.index(world.hosts[proc]) == proc,
+            directory=world.directory / world.hosts[proc],
+            proc=Proc(proc), processes_here=world.hosts.count(world.hosts[proc]))
+        self.link: Any = SimpleNamespace(send=world.told_by, request=world.asked_by)
+        self.critical = contextlib.nullcontext()
+        self.layout, self.domains, self.aware = world.layout, world.domains, NODES
+        self.directory, self.ctl = self.table.directory, world.controls[node]
+        self.words = MirroredWords(self.ctl, self.proc)
+        self.mapped_vaults = {}
+        self.begun = 0
+        self.agents: Any = SimpleNamespace(
+            hold=lambda slot: None, release=lambda slot, insist=False: None,
+            begin_round=self.begin, end_attempt=lambda number: None,
+            tell_attempt_ended=lambda number: None, reach_holders=lambda *_: None)
+        self.everyone: Any = world.comm
+        self.remote_files: Any = RemoteFiles(self)
+        self.ctl.proc[proc].pid = world.launch.pid_of(proc)
+        job.join(self.ctl, self.proc, self.directory)
+        words().sim.sim_set_node(node, *(world.agents[node].scans + i for i in range(2)))
+
+    def begin(self) -> int:
+        self.begun = self.requested_round()
+        return self.begun
+
+    def tell(self, text: str) -> None:
+        self.world.told.append(text)
+
+    def share_log(self, slot: Slot) -> None:
+        """Logs have a stand-in."""
+
+    def fetch_log(self, slot: Slot) -> None:
+        """Logs have a stand-in."""
+
+
+class NodesLaunch:
+    """The one launch, see `world.SimulatedLaunch`."""
+
+    def __init__(self, world: NodesWorld) -> None:
+        self.world, self.layout, self.number = world, world.layout, 1
+        self.ctl = world.controls[0]
+        self.launcher_died = False
+        self.tasks: dict[int, Task] = {}
+        self.watching: set[int] = set()
+        self.built: dict[int, set[int]] = {}
+
+    def pid_of(self, proc: int) -> int:
+        return 1000 + proc
+
+    def living(self) -> list[int]:
+        return [p for p, task in self.tasks.items() if not task.dead and not task.fiber.dead]
+
+
+class Comm:
+    """Exchanges of all processes at the start, see `mpi4py.MPI.Comm`."""
+
+    def __init__(self, world: NodesWorld) -> None:
+        self.world, self.given = world, dict[tuple[int, int], Any]()
+        self.turns: dict[int, int] = {}
+
+    def allgather(self, value: Any) -> list[Any]:
+        me, count = self.world.scheduler.current.process, len(self.world.hosts)
+        turn = self.turns[me] = self.turns.get(me, 0) + 1
+        self.given[turn, me] = value
+        self.world.poll(lambda: all((turn, p) in self.given for p in range(count)))
+        return [self.given[turn, p] for p in range(count)]
+
+    def Barrier(self) -> None:
+        self.allgather(None)
+
+
+class NodesWorld(World):
+    """A run of a scenario over several nodes, to which the processes are dealt out."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self.names = [f"node{y}" for y in range(scenario.nodes)]
+        count = self.layout.processes
+        self.hosts = [self.names[p % scenario.nodes] for p in range(count)]
+        self.domains = domains_of_nodes(self.hosts)
+        self.comm = Comm(self)
+        self.story: list[dict[str, Any]] = []
+        self.shared: dict[tuple[int, int, int], Path] = {}
+        self.agents: list[Agent] = []
+        self.asked, self.entered = "", False
+
+    def node_of(self, proc: int) -> int:
+        return self.names.index(self.hosts[proc])
+
+    def begin_job(self) -> None:
+        placement = seating.seat_launch(self.layout, self.hosts, {}, self.domains, NODES)
+        self.layout = placement.layout
+        for node, name in enumerate(self.names):
+            (self.directory / name).mkdir()
+            path = self.directory / name / "control"
+            make_control(path, self.layout, 1 << 20)
+            ctl = self.controls[node] = job.open_control(path)
+            ctl.capacity_blocks, ctl.nodes = CAPACITY_BLOCKS, len(self.names)
+            ctl.supervisor = ON_OTHER_NODE
+            roles = ctl.roles[0]
+            for slot, proc in enumerate(placement.slot_proc):
+                roles.slot_proc[slot], roles.slot_group[slot] = proc, self.layout.slot_group[slot]
+            for checksum, proc in enumerate(placement.checksum_proc):
+                roles.checksum_proc[checksum] = proc
+            for number, spare in enumerate(placement.spares):
+                ctl.proc[spare].spare = number
+            for proc in range(self.layout.processes):
+                ctl.proc[proc].node = self.node_of(proc)
+                ctl.proc[proc].state = job.ProcessState.ALIVE
+        self.agents = [Agent(self, node) for node in range(len(self.names))]
+        self.launch = NodesLaunch(self)
+        for agent in self.agents:
+            self.scheduler.add(Task(f"agent {agent.node}", agent.run, -1, 0))
+        for proc in range(self.layout.processes):
+            self.launch.tasks[proc] = self.start(self.launch, proc)
+        self.scheduler.add(Task("supervisor", self.look_after, -1, 0))
+
+    def look_after(self) -> None:
+        """End the run when the processes have ended or ask for the end."""
+        with contextlib.suppress(greenlet.GreenletExit):
+            while True:
+                self.scheduler.sleep(0.01)
+                if any(ctl.alarm == job.ENDED for ctl in self.controls.values()):
+                    self.poll(lambda: all(
+                        self.launch.tasks[p].fiber.dead or self.launch.tasks[p].dead
+                        for p in self.launch.tasks))
+                    self.end(0)
+                elif self.asked:
+                    self.end(70)
+                elif self.deaths and not self.entered:
+                    self.scheduler.sleep(START_S)
+                    if not self.entered:
+                        self.asked = LOST_AT_START
+
+    def view_of(self, proc: int) -> Any:
+        return NodesView(self, proc)
+
+    def start_launch(self, view: Any) -> Any:
+        inventory = VaultInventory(view.directory, view.table.host, self.layout, CAPACITY_BLOCKS)
+        inventory.exchange(self.comm, [], looking=False)
+        return start_over_nodes(view, inventory)
+
+    # -- the link to the supervisor -----------------------------------------------------------
+
+    def told_by(self, event: str, **data: Any) -> None:
+        if event == "entered":
+            self.entered = True
+        elif event in ("relaunch", "abort"):
+            self.asked = self.asked or str(data.get("reason") or data.get("why") or event)
+            self.told.append(self.asked)
+        elif parse({"event": event, **data}):
+            self.story.append({"event": event, **data})
+
+    def asked_by(self, event: str, **_: Any) -> dict[str, Any]:
+        return {"events": list(self.story), "granted": True}
+
+    # -- deaths -------------------------------------------------------------------------------
+
+    def notice(self, launch: Any, watcher: int, dead: int) -> None:
+        """A process of the same node sees the death; the others are told of it, some time later."""
+        super().notice(launch, watcher, dead)
+        if self.node_of(watcher) != self.node_of(dead):
+            self.scheduler.tasks[-1].until_ns += int(self.scheduler.random.random() * 5_000_000)
+
+    def watch_state(self, launch: Any, task: Task, watcher: int) -> None:
+        node = self.node_of(watcher)
+        self.place(task, self.controls[node], watcher, node)
+
+    def judge(self) -> None:
+        scenario = self.scenario
+        if self.wrong or self.status == 0 or self.claimed_catastrophe:
+            super().judge()
+            return
+        spares_gone = sum(self.deaths.values()) > scenario.spares
+        beyond = any(lost > scenario.strength for lost in self.lost_since.values())
+        causes = {"no spare is left": spares_gone, "too many to go on in place": beyond,
+                  "CatastrophicFailure": beyond, "killed 3 times running": True,
+                  "cannot make a communicator": True, LOST_AT_START: True}
+        fine = any(holds and cause in self.asked for cause, holds in causes.items())
+        self.expect(fine or scenario.fresh or not scenario.ulfm,
+                    f"the job asks for its end: {self.asked}")

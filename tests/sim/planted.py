@@ -1,0 +1,277 @@
+"""Mistakes that are planted in the shipped code, to see that the simulator finds them.
+
+A `Plant` is a patch: a text of a file that occurs there once, and what stands there instead. Each
+was a plausible mistake: a step left out, a look too few, two stores in the other order.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tree import ROOT
+
+FIRST, SEEDS = 500_000, 400  # the seeds that are tried; no other test has them
+LIMIT_S = 400
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A mistake.
+
+    Attributes:
+        name: in a word or two.
+        path: of the file; before: its text that is replaced; after: by what.
+        missed: why the simulator does not find it, and what does, if anything; empty: it does.
+    """
+
+    name: str
+    path: str
+    before: str
+    after: str
+    missed: str = ""
+
+
+def put(path: str) -> str:
+    return f"ftrma/protocol/{path}.py"
+
+
+PLANTS = (
+    # -- repair -------------------------------------------------------------------------------
+    Plant("commits go on in a repair", put("repair_steps"),
+          "    now.view.words.forbid_commits()\n", ""),
+    Plant("staged blocks are kept", put("repair_steps"),
+          "        vaults.stage_undo(vault.c, version)\n", ""),
+    Plant("staged is not set back", put("repair_steps"),
+          "        view.words.me.staged = version\n        view.words.me.staging = 0\n",
+          "        view.words.me.staging = 0\n"),
+    Plant("a parity misses a commit", put("repair_steps"),
+          "            view.words.me.ready = 0  # it took", "            pass  # it took"),
+    Plant("a sum is not folded", put("repair_steps"),
+          "            vaults.parity_fold(vault.c, version)\n        else",
+          "            vaults.parity_drop(vault.c)\n        else"),
+    Plant("a sum is not dropped", put("repair_steps"),
+          "            vaults.parity_drop(vault.c)\n            vault.words.complete",
+          "            vault.words.complete"),
+    Plant("the plan of a dead leader is awaited", put("repair_steps"),
+          "        if not view.alive(now.leader):\n            change_round(now)\n", ""),
+    Plant("a round is not left", put("repair_steps"),
+          "        if view.requested_round() != now.number:\n            raise RoundChanged\n"
+          "        if not view.alive(now.leader):\n            change_round(now)\n", ""),
+    Plant("counters of the attempt stay", put("repair_steps"),
+          "    me.ordinal = me.arrived = me.verdict = me.protect_hash = 0\n",
+          "    me.verdict = me.protect_hash = 0\n"),
+    Plant("the target of the attempt stays", put("repair_steps"),
+          "    words.checkpoint_target = words.checkpoint_taken = words.checkpoint_wanted = 0\n",
+          "    words.checkpoint_wanted = 0\n"),
+    Plant("replays of the attempt stay", put("repair_steps"),
+          "        slot.replaying = slot.demand = slot.asked = 0\n",
+          "        slot.demand = slot.asked = 0\n"),
+    Plant("the attempt is not numbered", put("repair_steps"),
+          "    view.begin_attempt(words.attempt + 1)\n", ""),
+    Plant("holders may be dead", put("repair"),
+          "planned=phase >= Phase.SEATED", "planned=False"),
+    Plant("parities are restored too early", put("repair"),
+          "Step(Phase.SLOTS_RESTORED, checksum_ranks", "Step(Phase.SEATED, checksum_ranks"),
+    Plant("a round that was cut short is forgotten", put("repair"),
+          "            progress.eventful |= view", "            progress = RepairProgress()\n"
+          "            progress.eventful |= view"),
+    Plant("replays are not prepared", put("leading"),
+          "            words.slot(s).replaying = 1\n", ""),
+    Plant("a replacement has no ordinal", put("leading"),
+          "        words.process(after).ordinal = words.process(before).ordinal\n", ""),
+    Plant("a replacement has no hash", put("leading"),
+          "        words.process(after).protect_hash = words.process(before).protect_hash\n", ""),
+    Plant("lost results are not noted", put("leading"),
+          "            note_lost_results(view, checksum)\n", "            pass\n"),
+    Plant("the target is not withdrawn", put("leading"),
+          "        view.words.checkpoint_target = 0\n", ""),
+    Plant("commits stay forbidden", put("leading"),
+          "    view.words.allow_commits()\n", ""),
+    Plant("the refusal stays", put("leading"), "    view.words.clear_refusal()\n", ""),
+    Plant("the refusal is not kept", put("leading"),
+          "        logs.keep_refusal(chosen.reason)\n", "        pass\n"),
+    Plant("the plan's round is stored first", put("leading"),
+          "    before, calm = observe", "    view.words.plan_round = now.number\n"
+          "    before, calm = observe"),
+    Plant("the repair is not noted as over", put("leading"),
+          "    view.words.repaired_round = now.number\n", ""),
+    # -- plans and seats ----------------------------------------------------------------------
+    Plant("one spare for two roles", put("seating"),
+          "        spares.remove(holders[i])\n    return tuple(slot", "    return tuple(slot"),
+    Plant("two lost slots are replayed", put("causal"), "if len(lost) > 1:", "if len(lost) > 2:"),
+    Plant("a lost put log is no obstacle", put("causal"),
+          "(RECOVERED, Matters.IF_OTHERS", "(RECOVERED, Matters.IF_MINE"),
+    Plant("a lost result log is no obstacle", put("causal"),
+          "(CHECKSUM, Matters.IF_MINE", "(CHECKSUM, Matters.IF_OTHERS"),
+    Plant("one loss too many is given up late", put("salvage"),
+          "if len(names) > strength:", "if len(names) > strength + 1:"),
+    Plant("losses that can be made up for are given up", put("salvage"),
+          "if len(names) > strength:", "if len(names) >= strength + (strength > 1):\n"
+          "            strength -= 1\n        if len(names) > strength:"),
+    Plant("nobody ever died", put("failure_state"),
+          "    return all_roles_ready(view) and not lacking\n", "    return not lacking\n"),
+    Plant("all slots have begun", put("failure_state"),
+          "    return view.words.slot(slot).entered == view.words.attempt\n", "    return True\n"),
+    Plant("replays that were cut short are forgotten", put("failure_state"),
+          "            if (view.words.slot(s).replaying or p not in now.ready) and",
+          "            if p not in now.ready and"),
+    # -- checkpoints --------------------------------------------------------------------------
+    Plant("a group is summed early", put("server"),
+          "        return all(words.staged == version for", "        return any(words.staged == "
+          "version for"),
+    Plant("a version is committed early", put("server"),
+          "        return all(view.words.process(p).summed",
+          "        return any(view.words.process(p).summed"),
+    Plant("a rebuild is not announced", put("server"),
+          "        self.view.words.me.rebuilding = 1\n", ""),
+    Plant("a rebuild is announced without a second look", put("server"),
+          "        if self.nobody_stages(group):\n            return True\n        self.withdraw",
+          "        return True\n        self.withdraw"),
+    Plant("a rebuild amid staging", put("server"),
+          "        return all(words.staging <= committed or words.staged == words.staging\n",
+          "        return all(True or words.staged == words.staging\n"),
+    Plant("a rebuild's announcement stays", put("server"),
+          "        self.view.words.me.rebuilding = 0\n", ""),
+    Plant("a seat's lost results are not noted", put("server"),
+          "        note_lost_results(view, vacant)\n", ""),
+    Plant("the target is not looked at again", put("coordinated"),
+          "        if newest < target:\n            return\n", "        if target:\n"
+          "            return\n"),
+    Plant("slots are not admitted", put("coordinated"),
+          "    if not view.admit(version):\n", "    if False:\n"),
+    Plant("a slot does not wait for the others", put("coordinated"),
+          "    if not view.await_staged(version):\n", "    if False:\n"),
+    Plant("a slot does not wait at the safepoint", put("coordinated"),
+          "        ended = view.arrive(ordinal, targeted=targeted)\n",
+          "        ended = job.Wait.OK\n"),
+    Plant("staged is told before it is", put("coordinated"),
+          "    with writing(view, vault):\n", "    view.words.me.staged = version\n"
+          "    view.ring()\n    view.visit(\"stage\")\n    with writing(view, vault):\n"),
+    Plant("a taken checkpoint is taken once more", put("coordinated"),
+          "            view.words.checkpoint_taken = record[\"ordinal\"]\n", "            pass\n"),
+    Plant("a restored slot has staged nothing", put("restoring"),
+          "        view.words.me.staged = version\n", ""),
+    Plant("a restored parity has summed nothing", put("restoring"),
+          "        view.words.me.summed = version\n", ""),
+    Plant("a vault is ready before it is", put("restoring"),
+          "    version = view.words.committed\n    if role == SLOT:",
+          "    view.words.me.ready = 1\n    version = view.words.committed\n    if role == SLOT:"),
+    Plant("a dead source is read", "ftrma/vault/group.py",
+          "        missing = sorted({element, *group.missing()})\n",
+          "        missing = [element]\n"),
+    Plant("staged blocks stay in a rebuilt parity", "ftrma/vault/group.py",
+          "            if view.words.process(proc).staged > version:\n", "            if False:\n"),
+    # -- launches -----------------------------------------------------------------------------
+    Plant("vaults of the dead are taken over", "ftrma/launch/relaunch.py",
+          "        if p in (() if offered else died) or", "        if"),
+    Plant("vaults that are offered count as lost", "ftrma/launch/relaunch.py",
+          "p in (() if offered else died)", "p in died"),
+    Plant("lost vaults are not marked", "ftrma/launch/vaulthandover.py",
+          "        new.lost[at] = 1\n", "        pass\n"),
+    Plant("the next launch has the attempt's number", "ftrma/launch/vaulthandover.py",
+          "ctl.attempt + 1, died_ns", "ctl.attempt, died_ns"),
+    Plant("a vault of before is not settled", put("starting"),
+          "        if bring_to_committed(view, vault):\n", "        if True:\n"),
+    Plant("the takeover is over at once", put("starting"),
+          "    with contextlib.suppress(RoundChanged):\n", "    view.finish_takeover()\n"
+          "    with contextlib.suppress(RoundChanged):\n"),
+    Plant("a lost vault is not restored at the start", put("starting"),
+          "            rebuild_lost(view, vault)\n        view.meet", "            "
+          "view.words.me.ready = 1\n        view.meet"),
+    Plant("who dies amid joining is missed", "ftrma/launch/onenode.py",
+          "        if noticed >= {*gone}:\n", "        if noticed >= {*gone} or any(\n"
+          "                p.pid in gone and p.state == job.ProcessState.ABSENT\n"
+          "                for p in self.launch.procs()):\n"),
+    # -- shared words -------------------------------------------------------------------------
+    Plant("the seating is changed in place", "ftrma/fabric/one_node.py",
+          "new = self.ctl.roles[now + 1 & 1]", "new = self.ctl.roles[now & 1]"),
+    Plant("the plan is written in place", "ftrma/fabric/plans.py",
+          "    _write(ctl.plans[next_one & 1]", "    _write(ctl.plans[next_one + 1 & 1]"),
+    Plant("a commit asks nobody", "ftrma/fabric/control_words.py",
+          "        return job.exchange(self.struct, \"commit\", version - 1 << 1, version << 1)\n",
+          "        self.set_committed(version)\n        return True\n"),
+    Plant("commits are allowed at once", "ftrma/fabric/control_words.py",
+          "            job.exchange(self.struct, \"commit\", word, word | 1)\n            word",
+          "            break\n            word"),
+    # -- C --------------------------------------------------------------------------------------
+    Plant("the alarm goes down", "csrc/job/alarm.c",
+          "    while (seen < round && !ftrma_cas(&ftrma_ctl->alarm, seen, round))\n"
+          "        seen = LOAD(&ftrma_ctl->alarm);\n", "    if (seen < round)\n"
+          "        STORE(&ftrma_ctl->alarm, round);\n"),
+    Plant("a death in a repair has its round's number", "csrc/job/alarm.c",
+          "    ftrma_cas(&p->death_round, 0, alarm + 1);\n",
+          "    ftrma_cas(&p->death_round, 0, repairing ? alarm : alarm + 1);\n"),
+    Plant("servers' deaths in a repair are passed over", "csrc/job/alarm.c",
+          "    if (!slot && !repairing && !vacant", "    if (!slot && !vacant"),
+    Plant("vacant seats are not counted", "csrc/job/alarm.c",
+          "    return vacant > spares;", "    return vacant > spares + 1;"),
+    Plant("seats are counted once", "csrc/job/alarm.c",
+          "    } while (seats != LOAD(&ftrma_ctl->roles_seq));", "    } while (0);"),
+    Plant("a meeting goes on at another alarm", "csrc/job/meet.c",
+          "        if (alarm != round && !over)\n            return FTRMA_ALARM;\n",
+          "        if (alarm < round && !over)\n            return FTRMA_ALARM;\n"),
+    Plant("a meeting does not look at holders", "csrc/job/meet.c",
+          "        if (check_holders && !over && !holders_live()) {", "        if (0) {"),
+    Plant("a meeting forgets one process", "csrc/job/meet.c",
+          "        if (i == c->nprocs && agents_scanned(round))",
+          "        if (i + 1 >= c->nprocs && agents_scanned(round))"),
+    Plant("a meeting takes those of the phase before", "csrc/job/meet.c",
+          "LOAD(&c->proc[i].met) >= mark))", "LOAD(&c->proc[i].met) + 1 >= mark))"),
+    Plant("a rebuild does not hinder", "csrc/job/meet.c",
+          "        if (rebuilding || LOAD", "        if (LOAD"),
+    Plant("a slot looks before it announces", "csrc/job/meet.c",
+          "        STORE(&me->staging, version);\n        if (parities_admit(version))\n"
+          "            return FTRMA_OK;\n", "        if (parities_admit(version)) {\n"
+          "            STORE(&me->staging, version);\n            return FTRMA_OK;\n        }\n"),
+    Plant("a parity may be a version behind", "csrc/job/meet.c",
+          "at + 1 < version)", "at + 2 < version)"),
+    Plant("a target that moves is waited for", "csrc/job/meet.c",
+          "        if (ended || (targeted && LOAD(&c->target) != ordinal))", "        if (ended)"),
+    Plant("a wait for staging ignores failures", "csrc/job/meet.c",
+          "        uint32_t s = 0;\n        if (ftrma_pending())\n            return FTRMA_ALARM;\n"
+          "        while (s < c->nslots && LOAD(&c->proc[roles->slot_proc[s]].staged)",
+          "        uint32_t s = 0;\n        while (s < c->nslots && LOAD(&c->proc[roles->slot_proc"
+          "[s]].staged)"),
+    Plant("a barrier is left early", "csrc/log/event.c",
+          "__ATOMIC_SEQ_CST) < ftrma_barriers)", "__ATOMIC_SEQ_CST) + 1 < ftrma_barriers)"),
+    Plant("the end overrides an alarm", "csrc/log/event.c",
+          "            ftrma_cas(&ftrma_ctl->alarm, ftrma_round, FTRMA_ENDED);",
+          "            STORE(&ftrma_ctl->alarm, FTRMA_ENDED);"),
+    Plant("the dead have finished", "csrc/log/event.c",
+          "            && !has_finished(roles->slot_proc[s])) {", "            && LOAD(&ftrma_ctl->"
+          "proc[roles->slot_proc[s]].state) == FTRMA_ALIVE\n"
+          "            && !has_finished(roles->slot_proc[s])) {"),
+    Plant("a replayed slot is not waited for", "csrc/job/meet.c",
+          "LOAD(&ftrma_ctl->slots[slot].replaying); seen", "0; seen"),
+)
+
+
+def plant(mistake: Plant, to: Path) -> None:
+    """Make a tree of the sources with this mistake: links to the files, but for one."""
+    for top in ("ftrma", "csrc", "tests/sim"):
+        shutil.copytree(ROOT / top, to / top, copy_function=os.symlink)
+    for name in ("tree.py", "tiers.py"):
+        shutil.copy(ROOT / "tests" / name, to / "tests" / name)
+    path = to / mistake.path
+    text = path.read_text()
+    assert text.count(mistake.before) == 1, mistake
+    path.unlink()
+    path.write_text(text.replace(mistake.before, mistake.after))
+
+
+def hunt(mistake: Plant, folder: Path, seeds: int = SEEDS) -> str:
+    """Run drawn jobs on sources with a mistake until one fails; say how it failed, "" if none did.
+    """
+    plant(mistake, folder)
+    script = f"from sim.draw import first_failure\nfirst_failure({FIRST}, {seeds})"
+    env = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", script], cwd=folder / "tests", env=env, text=True,
+                          capture_output=True, timeout=LIMIT_S)
+    if done.returncode:
+        return f"{done.stdout}{done.stderr}" or f"status {done.returncode}"
+    return ""
