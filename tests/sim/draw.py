@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from .nodes import NodesWorld
-from .world import Fault, Outcome, Scenario, World
+from .world import AT_PLACES, Fault, Outcome, Scenario, World
 
 # Places of the protocol, by the role of those who come by; a repair's are all roles'.
 REPAIR = ("repair", "restore", "reset")
@@ -21,18 +21,20 @@ PLACES = {
     "checksum": ("sum", "commit", "fold", "folded", *REPAIR),
     "spare": REPAIR,
 }
-KINDS = ("kill",) * 10 + ("place",) * 12 + ("freeze",) * 2 + ("launcher", "supervisor", "stumble")
+KINDS = (*("kill",) * 10, *("place",) * 12, *("pause",) * 5, "freeze", "freeze", "launcher",
+         "supervisor", "stumble")
 
 
 def draw_fault(random: Random, within: int) -> Fault:
     """Draw what befalls a job after the fault before, so many turns later at most."""
     kind = random.choice(KINDS)
     after = random.randrange(within // 20 + 1, within)
-    if kind == "place":
+    if kind in AT_PLACES:
         role = random.choice(("slot", "slot", "slot", "checksum", "checksum", "spare"))
         place = random.choice(PLACES[role])
         most = {"put": 6, "put-landed": 6}.get(place, 2 if place in REPAIR else 4)
-        return Fault(kind, int(2 ** random.uniform(0, most)), place=place, role=role)
+        ms = random.choice((0, 1, 3, 10)) if kind == "pause" else 0
+        return Fault(kind, int(2 ** random.uniform(0, most)), place=place, role=role, ms=ms)
     ms = random.choice((1, 30, 800, 7000)) if kind == "freeze" else 0
     return Fault(kind, after, random.randrange(64), ms=ms)
 
@@ -44,11 +46,11 @@ def draw(seed: int) -> Scenario:
     size = random.choice((2, 3, slots))
     strength = random.choice((1, 1, 2))
     groups = -(-slots // size)
-    count = random.choice((0, 1, 1, 2, 2, 3, 3, 4, 6))
-    steps = random.choice((3, 6, 10))
+    count = random.choice((0, 1, 2, 2, 3, 3, 4, 5, 6))
+    steps = random.choice((4, 8, 12))
     # The start takes 200 turns, a step 60, a repair 200: some faults come amid others' repairs.
-    long = 200 + 60 * steps
-    faults = tuple(draw_fault(random, random.choice((long, long, 20, 60, 300)) if i else long)
+    long = 200 + 50 * steps
+    faults = tuple(draw_fault(random, random.choice((long, 300, 20, 60, 300)) if i else long)
                    for i in range(count))
     nodes = random.choice((1, 1, 2, 3))
     if nodes > 1:  # no launch follows there, so what needs one is left out
@@ -56,9 +58,9 @@ def draw(seed: int) -> Scenario:
                        if fault.kind not in ("launcher", "supervisor"))
     return Scenario(
         seed, nodes, slots, size, strength,
-        spares=random.choice((0, 1, 2, 2, 3, 3, 4, groups * strength)),
+        spares=random.choice((0, 1, 2, 3, 3, 4, 5, groups * strength)),
         steps=steps, policy=random.choice(("auto", "auto", "rollback")),
-        interval=random.choice((0, 0, 1e-4, 1e-3, "daly", "never")),
+        interval=random.choice((0, 0, 0, 1e-4, 1e-4, 5e-4, "daly", "never")),
         fresh=random.random() < 0.05, ulfm=random.random() < 0.95, faults=faults)
 
 

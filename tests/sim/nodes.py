@@ -388,6 +388,9 @@ class NodesWorld(World):
         node = self.node_of(watcher)
         self.place(task, self.controls[node], watcher, node)
 
+    def control_of(self, proc: int) -> Any:
+        return self.controls[self.node_of(proc)]
+
     def judge(self) -> None:
         scenario = self.scenario
         if self.wrong or self.status == 0 or self.claimed_catastrophe:

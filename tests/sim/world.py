@@ -20,6 +20,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import greenlet
+import numpy as np
 
 from ftrma.fabric.control_file import make_control
 from ftrma.host import outfile
@@ -41,7 +42,8 @@ from .process import KEY, SimulatedProcess, SimulatedView, without_failure
 from .scheduler import Hung, Scheduler, Task
 
 MOST_TURNS = 100_000  # the longest of 5000 drawn runs takes a tenth
-PATIENCE = 2000  # turns for which a fault waits for a process that comes by its place
+LOOK_TURNS = 40  # between two looks whether parities are what they must be
+AT_PLACES = ("place", "pause")
 LOOK_S = 0.01  # between two looks of the supervisor
 NOTICE_NS = (50_000, 300_000, 3_000_000)  # until a death is noticed by a process
 PLACES = {number: name for name, number in FAILPOINTS.items()}
@@ -55,9 +57,10 @@ class Fault:
 
     Attributes:
         kind: "kill": a process dies; "place": one dies at a place; "launcher", "supervisor": all
-            die with it; "freeze": a process gets no turn for a time; "stumble": the MPI library
-            fails to make communicators in one round.
-        after: turns after the fault before, or visits of the place since then.
+            die with it; "freeze": a process gets no turn for a time; "pause": so does one that
+            comes by a place; "stumble": the MPI library fails to make communicators in one round.
+        after: turns after the fault before; at a place: visits since then, while the faults behind
+            it take their course.
         who: number among the living processes, modulo their count.
         place: where it dies; role: only who has this role then; empty: anybody.
         ms: for which it is frozen.
@@ -200,7 +203,8 @@ class World:
         self.results: dict[int, dict[int, int]] = {}
         self.replayed: dict[int, dict[int, int]] = {}
         self.controls: dict[int, Any] = {}
-        self.next_fault, self.armed_at, self.visits, self.happened = 0, 0, 0, 0
+        self.next_fault, self.armed_at, self.happened = 0, 0, 0
+        self.awaited: list[list[Any]] = []  # faults at places, and visits until they come
         self.stumbles = 0
         self.deaths: dict[str, int] = {}
         self.recoveries: dict[str, int] = {}
@@ -401,16 +405,18 @@ class World:
 
     def fired(self) -> None:
         self.happened += 1
-        self.next_fault += 1
-        self.armed_at, self.visits = self.scheduler.turns, 0
+        self.armed_at = self.scheduler.turns
 
     def before(self, turn: int) -> None:
         """Before a turn: do what is to befall the job now."""
+        if turn % LOOK_TURNS == 0 and self.launch:
+            self.check_parities(self.launch)
         fault = self.fault()
-        if fault and fault.kind == "place" and turn - self.armed_at > PATIENCE:
-            self.next_fault, self.armed_at, self.visits = self.next_fault + 1, turn, 0
+        while fault and fault.kind in AT_PLACES:
+            self.awaited.append([fault, fault.after])
+            self.next_fault += 1
             fault = self.fault()
-        if fault is None or fault.kind == "place" or turn - self.armed_at < fault.after:
+        if fault is None or turn - self.armed_at < fault.after:
             return
         launch = self.launch
         if launch is None or launch.launcher_died or launch.ctl.alarm == job.ENDED:
@@ -419,6 +425,7 @@ class World:
         if not living:
             return
         self.fired()
+        self.next_fault += 1
         victim = living[fault.who % len(living)]
         if fault.kind == "kill":
             self.kill(launch, victim, "amid")
@@ -451,15 +458,19 @@ class World:
         return 0
 
     def visit(self, proc: int, place: str) -> None:
-        fault = self.fault()
-        if fault is None or fault.kind != "place" or fault.place != place:
-            return
-        if fault.role and ROLE_NAMES[job.role_of(self.launch.ctl, proc)[0]] != fault.role:
-            return
-        self.visits += 1
-        if self.visits >= fault.after:
+        role = ROLE_NAMES[job.role_of(self.launch.ctl, proc)[0]]
+        for each in [each for each in self.awaited
+                     if each[0].place == place and each[0].role in ("", role)]:
+            each[1] -= 1
+            if each[1] > 0:
+                continue
+            self.awaited.remove(each)
             self.fired()
-            self.die(place)
+            if each[0].kind == "place":
+                self.die(place)
+            self.scheduler.current.frozen_ns = self.scheduler.now_ns + each[0].ms * 1_000_000
+            self.scheduler.hub.switch()
+            return
 
     def die(self, place: str) -> None:
         """The process whose turn it is dies."""
@@ -615,6 +626,51 @@ class World:
         self.puts[slot] = (step + bool(process.passed_over), [])
 
     # -- what it must keep ------------------------------------------------------------------------
+
+    def control_of(self, proc: int) -> Any:
+        """The control file that a process of the newest launch writes to."""
+        return self.launch.ctl
+
+    def check_parities(self, launch: Any) -> None:
+        """See whether each group's first parity is the XOR of its members' copies.
+
+        Nobody must be amid a checkpoint or a repair, of all this group has to do with.
+        """
+        holders = self.roles_of(launch.ctl)
+        procs = [self.control_of(p).proc[p] for p in range(self.layout.processes)]
+        ctls = {id(ctl): ctl for ctl in map(self.control_of, range(self.layout.processes))}
+        if len({ctl.commit for ctl in ctls.values()}) > 1 or any(
+                ctl.alarm != ctl.repaired or self.roles_of(ctl) != holders
+                for ctl in ctls.values()):
+            return
+        slots, checksums = holders
+        version, living = launch.ctl.commit >> 1, set(launch.living())
+        for group in range(self.layout.groups) if version else ():
+            members = [slots[s] for s in self.layout.members(group)]
+            parity = checksums[self.layout.checksums_of(group)[0]]
+            if not {*members, parity} <= living or not procs[parity].ready or not (
+                    procs[parity].folded == procs[parity].summed == version):
+                continue
+            if not all(procs[p].ready and procs[p].staged == version
+                       and procs[p].staging <= version for p in members):
+                continue
+            vaults = [launch.tasks[p].owner.vault for p in (*members, parity)]
+            if all(vaults):
+                self.compare(group, version, vaults)
+
+    def roles_of(self, ctl: Any) -> tuple[list[int], list[int]]:
+        roles, layout = ctl.roles[ctl.roles_seq & 1], self.layout
+        return ([roles.slot_proc[s] for s in range(layout.slots)],
+                [roles.checksum_proc[c] for c in range(layout.checksums)])
+
+    def compare(self, group: int, version: int, vaults: list[Any]) -> None:
+        size_bytes = 4096 * max(vault.used for vault in vaults)
+        total = np.zeros(size_bytes, "u1")
+        for vault in vaults:
+            part = np.frombuffer(vault.bytes_at(0, 4096 * vault.used), "u1")
+            total[:len(part)] ^= part
+        self.expect(not total.any(),
+                    f"the parity of group {group} is not that of version {version}")
 
     def judge(self) -> None:
         """Judge the end of the job."""
