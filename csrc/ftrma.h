@@ -38,6 +38,7 @@
                                 checkpoint holds */
 #define FTRMA_MAX_RULES 32
 #define FTRMA_STUMBLES 5
+#define FTRMA_LAST_PHASE 6 /* of a round of repair; those of a launch's start are of round 0 */
 #define FTRMA_REASON_BYTES 4096
 #define FTRMA_NAME_BYTES 32 /* a framework's name or failpoint; with the zero */
 #define FTRMA_CONTROL_MAGIC 0x4654524d41000006 /* of a control file: "FTRMA", layout 6 */

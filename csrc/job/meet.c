@@ -58,9 +58,11 @@ int ftrma_meet(uint64_t round, int phase, int check_holders)
         uint32_t seen = LOAD(&c->bell.word);
         uint64_t alarm = LOAD(&c->alarm);
         /* The end comes after the last phase of a round, when all have met there; slots that had
-           ended their programs before may still be on their way out of it. */
+           ended their programs before may still be on their way out of it. Over several nodes it
+           may also come while this node begins a round: a death was noticed here when all slots
+           had ended, and another node had not heard of it. Then nobody there comes to the round. */
         int over = alarm == FTRMA_ENDED;
-        if (alarm != round && !over)
+        if (alarm != round && !(over && (!round || phase >= FTRMA_LAST_PHASE)))
             return FTRMA_ALARM;
         if (check_holders && !over && !holders_live()) {
             ftrma_raise(round);

@@ -58,6 +58,7 @@ CALLS_INSIDE = number("CALLS_INSIDE")  # mask of the threads that are inside
 LEFT_VALUE = number("LEFT_VALUE")  # mask of the status or signal
 ENDED = number("ENDED")
 STUMBLES = number("STUMBLES")
+LAST_PHASE = number("LAST_PHASE")
 
 
 class Mpi(NamedTuple):

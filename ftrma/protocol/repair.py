@@ -36,6 +36,9 @@ class Phase(IntEnum):
     READY = 6  # all can go on
 
 
+assert max(Phase) == job.LAST_PHASE
+
+
 def everybody(now: RepairRound) -> bool:
     return True
 
@@ -125,9 +128,21 @@ def repair(view: JobView, vault: Vault | None) -> tuple[Vault | None, Repaired]:
             run_steps(now)
             return now.vault, outcome(now)
         except RoundChanged:
+            if view.is_ending():
+                return now.vault, program_ended(now)
             progress.eventful |= view.plan.round >= now.number and not view.plan.calm
             if vault is None and view.words.me.ready and view.vault_path(view.proc).exists():
                 vault = own_vault(view, create=False)
+
+
+def program_ended(now: RepairRound) -> Repaired:
+    """Say that nothing is to be repaired, since the program has ended on all slots.
+
+    Over several nodes a death may be noticed on one of them while another one ends the job.
+    """
+    nothing = Phases(detect=0.0, repair=0.0, restore=0.0)
+    return Repaired(False, now.number, "causal", now.view.words.committed, 0.0, nothing,
+                    silent=True, died=False)
 
 
 def run_steps(now: RepairRound) -> None:

@@ -21,8 +21,8 @@ PLACES = {
     "checksum": ("sum", "commit", "fold", "folded", *REPAIR),
     "spare": REPAIR,
 }
-KINDS = (*("kill",) * 10, *("place",) * 12, *("pause",) * 5, "freeze", "freeze", "launcher",
-         "supervisor", "stumble")
+KINDS = (*("kill",) * 10, *("place",) * 12, *("pause",) * 5, "freeze", "freeze", "flip", "flip",
+         "launcher", "supervisor", "stumble")
 
 
 def draw_fault(random: Random, within: int) -> Fault:
@@ -35,7 +35,7 @@ def draw_fault(random: Random, within: int) -> Fault:
         most = {"put": 6, "put-landed": 6}.get(place, 2 if place in REPAIR else 4)
         ms = random.choice((0, 1, 3, 10)) if kind == "pause" else 0
         return Fault(kind, int(2 ** random.uniform(0, most)), place=place, role=role, ms=ms)
-    ms = random.choice((1, 30, 800, 7000)) if kind == "freeze" else 0
+    ms = {"freeze": random.choice((1, 30, 800, 7000)), "flip": random.getrandbits(16)}.get(kind, 0)
     return Fault(kind, after, random.randrange(64), ms=ms)
 
 
@@ -54,7 +54,7 @@ def draw(seed: int) -> Scenario:
                    for i in range(count))
     nodes = random.choice((1, 1, 2, 3))
     if nodes > 1:  # no launch follows there, so what needs one is left out
-        faults = tuple(dataclasses.replace(fault, ms=min(fault.ms, 800)) for fault in faults
+        faults = tuple(dataclasses.replace(fault, ms=fault.ms % 801) for fault in faults
                        if fault.kind not in ("launcher", "supervisor"))
     return Scenario(
         seed, nodes, slots, size, strength,

@@ -397,7 +397,7 @@ class NodesWorld(World):
             super().judge()
             return
         spares_gone = sum(self.deaths.values()) > scenario.spares
-        beyond = any(lost > scenario.strength for lost in self.lost_since.values())
+        beyond = self.beyond()
         causes = {"no spare is left": spares_gone, "too many to go on in place": beyond,
                   "CatastrophicFailure": beyond, "killed 3 times running": True,
                   "cannot make a communicator": True, LOST_AT_START: True}

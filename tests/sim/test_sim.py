@@ -89,6 +89,16 @@ def test_a_run_is_repeated_exactly() -> None:
         assert theirs.stdout.strip() == str(mine), theirs.stderr
 
 
+def test_a_death_beside_the_end_of_a_job_over_nodes() -> None:
+    """Law: if one node ends the job while another one notices a death, the end counts: who has
+    begun a round of repair waits there for nobody."""
+    faults = (Fault("place", 4, place="folded", role="checksum"), Fault("kill", 59, 43))
+    for seed in (500_079, *range(20)):
+        outcome = run(Scenario(seed, 2, 4, 3, 2, spares=4, steps=4, interval="daly",
+                               faults=faults))
+        assert not outcome.wrong and outcome.status == 0, (seed, outcome)
+
+
 def test_a_failing_run_is_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: of many faults and steps those are left that the mistake needs."""
     monkeypatch.setattr(plan, "plan_seating", lambda now, whole=plan.plan_seating: (

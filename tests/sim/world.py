@@ -58,7 +58,8 @@ class Fault:
     Attributes:
         kind: "kill": a process dies; "place": one dies at a place; "launcher", "supervisor": all
             die with it; "freeze": a process gets no turn for a time; "pause": so does one that
-            comes by a place; "stumble": the MPI library fails to make communicators in one round.
+            comes by a place; "stumble": the MPI library fails to make communicators in one round;
+            "flip": a bit of a vault is not what was written.
         after: turns after the fault before; at a place: visits since then, while the faults behind
             it take their course.
         who: number among the living processes, modulo their count.
@@ -209,6 +210,7 @@ class World:
         self.deaths: dict[str, int] = {}
         self.recoveries: dict[str, int] = {}
         self.lost_since: dict[int, int] = {}
+        self.flipped: dict[int, int] = {}
         self.claimed_catastrophe = False
 
     def expect(self, holds: bool, words: str) -> None:
@@ -433,6 +435,8 @@ class World:
             launch.tasks[victim].frozen_ns = self.scheduler.now_ns + fault.ms * 1_000_000
         elif fault.kind == "stumble":
             self.stumbles += 1
+        elif fault.kind == "flip":
+            self.flip(launch, victim, fault.ms)
         elif fault.kind == "launcher":
             launch.launcher_died = True
             self.kill_all(launch)
@@ -441,6 +445,24 @@ class World:
             self.kill_all(launch)
             self.scheduler.kill(self.supervisor)
             self.supervise(resumed=True)
+
+    def flip(self, launch: Any, victim: int, at: int) -> None:
+        """Flip a bit of a vault, as a stray store might; it counts as a loss for good."""
+        role, index = job.role_of(self.control_of(victim), victim)
+        vault = launch.tasks[victim].owner.vault
+        if role not in (SLOT, CHECKSUM) or not vault or not vault.used:
+            return
+        group = (self.layout.group_of(index) if role == SLOT
+                 else self.layout.group_of_checksum(index))
+        self.flipped[group] = self.flipped.get(group, 0) + 1
+        view = vault.bytes_at(at % vault.used, 4096)
+        view[at % 4096] = bytes([view[at % 4096][0] ^ 0x10])
+        self.deaths["flip"] = self.deaths.get("flip", 0) + 1
+
+    def beyond(self) -> bool:
+        """Some group has lost more than its checksum ranks make up for."""
+        return any(self.lost_since.get(group, 0) + self.flipped.get(group, 0)
+                   > self.scenario.strength for group in range(self.layout.groups))
 
     def kill_all(self, launch: SimulatedLaunch) -> None:
         for task in list(self.scheduler.tasks):
@@ -648,8 +670,10 @@ class World:
         for group in range(self.layout.groups) if version else ():
             members = [slots[s] for s in self.layout.members(group)]
             parity = checksums[self.layout.checksums_of(group)[0]]
-            if not {*members, parity} <= living or not procs[parity].ready or not (
-                    procs[parity].folded == procs[parity].summed == version):
+            if group in self.flipped or not {*members, parity} <= living:
+                continue
+            if not (procs[parity].ready and procs[parity].folded == version
+                    and procs[parity].summed == version):
                 continue
             if not all(procs[p].ready and procs[p].staged == version
                        and procs[p].staging <= version for p in members):
@@ -686,10 +710,9 @@ class World:
                 self.expect(self.finals.get(slot) == right[slot],
                             f"slot {slot} has a wrong result")
             return
-        beyond = any(lost > scenario.strength for lost in self.lost_since.values())
         given_up = any("CatastrophicFailure" in line for line in self.told)
         if given_up or self.claimed_catastrophe:
-            self.expect(beyond, "the job gives up, and no group has lost more than "
+            self.expect(self.beyond(), "the job gives up, and no group has lost more than "
                                 f"{scenario.strength}: {self.told[-3:]}")
             return
         exhausted = relaunches >= scenario.max_relaunch
