@@ -19,8 +19,32 @@ static int origins[2] = {-1, -1};
 static struct ftrma_origin *wire_origin;
 static struct ftrma_ledger *wire_ledger;
 
+/* Show to others that this process waits for another node, as ftrma_nap() does for this one. Who
+   holds a lock there is not known here. */
+static uint64_t show_wait(uint32_t target, int kind, uint64_t began)
+{
+    struct ftrma_proc *me = &ftrma_ctl->proc[ftrma_me];
+    uint64_t now = ftrma_now_ns();
+    if (!began) {
+        int replayed = target < ftrma_ctl->nslots && LOAD(&ftrma_ctl->slots[target].replaying);
+        int atomic = kind == FTRMA_WIRE_ACC || kind == FTRMA_WIRE_FOP || kind == FTRMA_WIRE_CAS;
+        enum ftrma_what what = kind == FTRMA_WIRE_LOCK ? FTRMA_WHAT_LOCK
+                               : atomic                ? FTRMA_WHAT_ACCUMULATE
+                                                       : FTRMA_WHAT_ACK;
+        uint64_t awaits = replayed ? ftrma_awaits(FTRMA_WHAT_REPLAY, (int)target)
+                                   : ftrma_awaits(what, -1);
+        __atomic_store_n(&me->awaits, awaits, __ATOMIC_RELAXED);
+    } else {
+        __atomic_store_n(&me->waited_ns, me->waited_ns + (now - began), __ATOMIC_RELAXED);
+    }
+    __atomic_store_n(&me->waiting, !began, __ATOMIC_RELAXED);
+    return now;
+}
+
 void ftrma_wire_reach(struct ftrma_origin *origin, struct ftrma_ledger *ledger)
 {
+    if (origin)
+        ftrma_origin_set_waits(origin, show_wait);
     wire_ledger = ledger;
     wire_origin = origin;
 }

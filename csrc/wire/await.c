@@ -206,8 +206,16 @@ static int sleep_ms(const struct ftrma_origin_node *n, uint64_t deadline, uint64
     return until <= now ? 0 : (int)((until - now + 999999u) / 1000000u);
 }
 
-int ftrma_await(struct ftrma_origin *o, uint32_t node,
-                int (*done)(const struct ftrma_origin *origin, uint32_t target), uint32_t target)
+/* Kind of the atomic or lock that is under way to a target; 0: neither is. */
+static int kind_asked(const struct ftrma_origin *o, uint32_t target)
+{
+    const struct ftrma_origin_target *t = &o->targets[target];
+    const struct ftrma_wire_head *first = t->asked ? ftrma_retransmit_first(&t->kept) : NULL;
+    return first ? (int)first->kind : 0;
+}
+
+static int wait_for(struct ftrma_origin *o, uint32_t node,
+                    int (*done)(const struct ftrma_origin *origin, uint32_t target), uint32_t target)
 {
     uint64_t deadline = ftrma_await_deadline(o);
     for (;;) {
@@ -226,6 +234,19 @@ int ftrma_await(struct ftrma_origin *o, uint32_t node,
         if (found & FTRMA_WIRE_RUNG)
             return FTRMA_ALARM;
     }
+}
+
+int ftrma_await(struct ftrma_origin *o, uint32_t node,
+                int (*done)(const struct ftrma_origin *origin, uint32_t target), uint32_t target)
+{
+    take_all(o);
+    if (done(o, target))
+        return FTRMA_OK;
+    uint64_t began = o->waits ? o->waits(target, kind_asked(o, target), 0) : 0;
+    int result = wait_for(o, node, done, target);
+    if (o->waits)
+        o->waits(target, 0, began);
+    return result;
 }
 
 static int is_done(const struct ftrma_origin *o, uint32_t target)

@@ -48,6 +48,7 @@ struct ftrma_origin {
     int alarm; /* an eventfd */
     ftrma_wire_connect *connect;
     ftrma_wire_acked *acked;
+    ftrma_wire_waits *waits;
     void *arg;
     uint32_t ntargets, nnodes, roles_number;
     int stale, timeout_ms;

@@ -46,6 +46,11 @@ void ftrma_origin_set_acked(struct ftrma_origin *o, ftrma_wire_acked *acked)
     o->acked = acked;
 }
 
+void ftrma_origin_set_waits(struct ftrma_origin *o, ftrma_wire_waits *waits)
+{
+    o->waits = waits;
+}
+
 int ftrma_origin_hold(struct ftrma_origin *o, uint32_t target, int hold)
 {
     struct ftrma_wire_head head = {.kind = hold ? FTRMA_WIRE_HOLD : FTRMA_WIRE_RELEASE,

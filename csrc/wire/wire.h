@@ -298,12 +298,18 @@ struct ftrma_origin;
 typedef int ftrma_wire_connect(void *arg, int node, int timeout_ms);
 /* Is told clock and seq of each put once, in the order of the puts' numbers. */
 typedef void ftrma_wire_acked(void *arg, int target, const struct ftrma_wire_ack *acks, size_t n);
+/* Is told when a call begins to wait, with 0, and when it waits no more, with the value that it
+   returned then. kind: of the atomic or lock that is waited for, enum ftrma_wire_kind; 0: of something
+   else. */
+typedef uint64_t ftrma_wire_waits(uint32_t target, int kind, uint64_t began);
 int ftrma_origin_open(uint32_t targets, uint32_t nodes, const char *engine,
                       ftrma_wire_connect *connect, ftrma_wire_acked *acked, void *arg,
                       struct ftrma_origin **origin);
 void ftrma_origin_close(struct ftrma_origin *origin);
 /* Replace the function that is told clock and seq of puts. */
 void ftrma_origin_set_acked(struct ftrma_origin *origin, ftrma_wire_acked *acked);
+/* Set the function that is told of waits; NULL: nobody is. */
+void ftrma_origin_set_waits(struct ftrma_origin *origin, ftrma_wire_waits *waits);
 /* The alarm, an eventfd to which anybody may write: while it is rung, every wait ends with
    FTRMA_ALARM. */
 int ftrma_origin_alarm(struct ftrma_origin *origin);

@@ -181,9 +181,6 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
         one_node = on_one_node(settings.split_mpirun(options.mpirun))
         if for_agents and one_node:
             killrules.refuse_agents(options.kill)
-        if options.stall and not one_node:
-            raise ValueError(f"--stall {options.stall}: slots are watched on one node only, and "
-                             "this job may run over several; leave it out")
         if arguments.claims and options.policy == "causal":
             raise ValueError(f"--policy causal: ftrma {arguments.command} recovers the job "
                              "itself, and this policy wants replay alone; leave it out")

@@ -5,7 +5,8 @@ over which both send lines of JSON, each with an ``event``. By the link the supe
 a death: the kernel closes a dead process's connection within milliseconds, and keepalive probes
 find a node that has vanished after about 10 s. A rank on another host than the supervisor opens two
 more connections, which become its stdout and stderr; slot 0 opens one more in each attempt, its
-stdin; and each rank opens one for the trace that it writes.
+stdin; and each rank opens one for the trace that it writes. The agent of a node has a connection,
+too, by which it is asked about processes that hang (`launch.nodewatch`).
 
     rank to supervisor   hello, clock, role, entry, entered, claim, abort, relaunch, there, spared,
                          repairing, working, awaited, repaired, events, strike, spent, leaving,
@@ -140,8 +141,8 @@ class CutOff(ValueError):
 def connect(
     address: Address, key: Key, kind: str, **hello: Any
 ) -> tuple[socket.socket, dict[str, Any]]:
-    """Open a connection of this kind ("link", "out", "err", "in", "trace" or "split") and say
-    hello.
+    """Open a connection of this kind ("link", "out", "err", "in", "trace", "split" or "watch") and
+    say hello.
 
     Returns:
         The connection, blocking, and the supervisor's answer.

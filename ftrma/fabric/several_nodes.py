@@ -79,7 +79,8 @@ class SeveralNodesView(OneNodeView):
     Attributes:
         layout: of the job, with the groups in force.
         everyone: mpi4py communicator of all processes, in the order of the MPI world.
-        agents: reaches the agents; None in a job whose processes are all on one node.
+        agents: reaches the agents; None in a job whose processes are all on one node, though an
+            agent watches them there if that is wanted.
 
     MPI: collective over all processes.
     """
@@ -128,7 +129,7 @@ class SeveralNodesView(OneNodeView):
                    write_rules: Callable[[Control], object]) -> None:
         """Make this node's control file, ledger and agent, and have the agents find each other."""
         table, slots = self.table, self.layout.slots
-        nodes, least = len(table.names), logs.log_least()
+        least, has_agent = logs.log_least(), self.several_nodes or self.link.greeting["watched"]
         room = min(comm.allgather(log_bytes(table.directory, slots, least)))
         near, mine = self.link.socket.getsockname()[0], ""
         bind = replace(bind, where=bind.here(own_addresses(), near))
@@ -140,15 +141,16 @@ class SeveralNodesView(OneNodeView):
             ctl = make_control(path, self.layout, log_budget or room, table.processes_here)
             self._fill_control(ctl, placement)
             write_rules(ctl)
-            if nodes > 1:
-                agent.make(slots + len(table.hosts), slots + nodes, mirrored.regions(ctl))
+            if has_agent:
+                agent.make(slots + len(table.hosts), slots + len(table.names),
+                           mirrored.regions(ctl))
                 ledger = wire.ledger_open(table.directory / "ledger")
                 wire.ledger_clocks(ledger, "control", slots, *mirrored.clocks())
                 wire.ledger_close(ledger)
                 mine = agent.start().text()
         found = {host: text for host, text in comm.allgather((table.host, mine)) if text}
         self.addresses = [links.Address.parse(found[name]) for name in table.names if name in found]
-        if nodes > 1:
+        if has_agent:
             agent.join(self.addresses[table.node], self.addresses[0])
 
     def _fill_control(self, ctl: Control, placement: Placement) -> None:

@@ -13,7 +13,8 @@ that the last process had said. The key is in the environment.
 With ``--mirror`` the agent keeps a file of its node equal to those of the other nodes
 (``csrc/wire/mirror.h``). The agent of node 0 is the hub, to which the others, the spokes, connect.
 A spoke learns the hub's address by a line ``hub ADDRESS`` on its stdin, and connects again whenever
-it is alone (`HubConnector`).
+it is alone (`HubConnector`). A thread of an agent that mirrors tells the supervisor how the node's
+processes come on (`nodewatch`).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from ..host.listening import Bind
 from ..native import wire
 from .connections import Connections, Peer, raise_file_limit
 from .hubconnector import HubConnector
+from .nodewatch import watch
 
 HUB = b"hub "  # a line on stdin begins with it
 FILES = 4096  # more than a job has processes; each origin has one
@@ -204,6 +206,8 @@ def main(arguments: list[str]) -> int:
         listener = AgentListener(key, options.bind, agent, options.node)
         assert listener.address is not None
         publish(listener.address, options.address)
+        if options.mirror:
+            watch(key, options.node, options.mirror.with_name("control"))
         serve(listener, HubConnector(key, options.node, wire.agent_regions(agent)), options.ledger)
     except (FtrmaError, OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)

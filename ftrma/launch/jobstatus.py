@@ -2,7 +2,8 @@
 
 `look` reads the job's directory on this node: the control file (`native.controlimage`), the heads
 of the slots' logs, the story, the start record. Over several nodes the control file of each node
-has the words of all of them; the story is on the node of ``ftrma run`` alone.
+has the words of all of them; the story is on the node of ``ftrma run`` alone, which has a control
+file of what the nodes tell (`nodewords`).
 
 Words are read one by one while the job changes them, so two of them may be of two moments: a slot
 may be seen dead in a job that is seen whole. The next look is right.
@@ -28,7 +29,7 @@ from ..native.constants import number
 from ..native.controlimage import control_image, log_used_bytes
 from ..native.shared import Control, Process, Roles
 from ..protocol.stalls import WAITS_IN
-from . import deadjobs, haltrequests, stacks
+from . import deadjobs, haltrequests, nodewords, stacks
 from .effectivetime import EffectiveTime, began, effective_time
 from .haltrequests import EndsInMind
 from .stepcount import StepCount
@@ -96,7 +97,7 @@ class JobStatus:
         stalls: times that slots hung, with ``--stall``. hangs: which hang now, and where, in words;
             empty if none does.
         ends: why and when it is to end, in words; empty if nobody has asked for its end.
-        each_slot: all slots; empty if their words are on other nodes.
+        each_slot: all slots; empty if they are on other nodes, of which nothing was heard yet.
     """
 
     job: str
@@ -147,10 +148,17 @@ def jobs() -> Iterator[Path]:
 
 def control_of(directory: Path) -> Path | None:
     """Control file of a job on this node; None if there is none."""
-    for path in (directory / socket.gethostname() / "control", directory / "control"):
-        if path.exists():
+    seen = directory / nodewords.SEEN
+    for path in (directory / socket.gethostname() / "control", seen, directory / "control"):
+        if path.exists() and (path != seen or knows_slots(path)):
             return path
     return None
+
+
+def knows_slots(path: Path) -> bool:
+    """True if a control file has words of a job's processes."""
+    with control_image(path) as ctl:
+        return any(ctl.proc[p].pid for p in range(ctl.nprocs))
 
 
 def look(directory: Path, events: Sequence[Event], now: float) -> JobStatus:
@@ -174,7 +182,8 @@ def look(directory: Path, events: Sequence[Event], now: float) -> JobStatus:
         roles = ctl.roles[ctl.roles_seq & 1]
         lacks = lacking(ctl, roles) if known else {}
         steps = StepCount(events, now, LEAST_S)
-        each = list(each_slot(ctl, roles, path.parent, steps.base)) if known else []
+        here = ctl.nodes == 1 and path.name != nodewords.SEEN
+        each = list(each_slot(ctl, roles, path.parent, steps.base, here=here)) if known else []
         version = int(ctl.commit >> 1) if known else max(committed, default=0)
         newest, files = committed.get(version), committed.get(int(ctl.spilled))
         step = min((slot.step for slot in each), default=0)
@@ -310,16 +319,19 @@ def state_of(ctl: Control, known: bool, entered: bool, *, alive: bool) -> str:
     return "halting" if ctl.halt else "running"
 
 
-def each_slot(ctl: Control, roles: Roles, directory: Path, base: int) -> Iterator[SlotStatus]:
+def each_slot(
+    ctl: Control, roles: Roles, directory: Path, base: int, *, here: bool
+) -> Iterator[SlotStatus]:
     """Yield where each slot is.
 
     Args:
         directory: of the job on this node.
         base: steps before this attempt.
+        here: all processes are on this node.
     """
     for s in range(ctl.nslots):
         p, progress = ctl.proc[roles.slot_proc[s]], ctl.slots[s]
-        state = slot_state(ctl, p, replayed=bool(progress.replaying))
+        state = slot_state(ctl, p, replayed=bool(progress.replaying), here=here)
         kind, awaited = p.awaits >> 32, int(p.awaits & 0xFFFFFFFF) - 1
         waits = state == "waits"
         yield SlotStatus(
@@ -331,7 +343,7 @@ def each_slot(ctl: Control, roles: Roles, directory: Path, base: int) -> Iterato
         )
 
 
-def slot_state(ctl: Control, p: Process, *, replayed: bool) -> str:
+def slot_state(ctl: Control, p: Process, *, replayed: bool, here: bool) -> str:
     if p.state == DEAD:
         return "died"
     if p.state != ALIVE:
@@ -340,7 +352,7 @@ def slot_state(ctl: Control, p: Process, *, replayed: bool) -> str:
         return "has ended"
     if replayed:
         return "is replayed"
-    if ctl.nodes == 1 and stacks.state_of(p.pid) in STOPPED:
+    if here and stacks.state_of(p.pid) in STOPPED:
         return "is stopped"
     if p.arrived > ctl.taken:
         return "checkpoints"

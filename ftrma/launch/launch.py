@@ -31,7 +31,7 @@ from ..host.processes import environment
 from ..native import job
 from ..native.shared import Process
 from ..settings import options as settings
-from . import failover, hostchecks
+from . import failover, farlooks, hostchecks
 from .connections import raise_file_limit
 from .guardian import end_launcher, kill_all_of, remove_sessions
 from .job import Job
@@ -95,6 +95,7 @@ class Launch:
             functools.partial(story.emit, directory), functools.partial(story.read, directory),
             made.cause, failover.past(directory, made.options, made.begun_from),
             functools.partial(failover.trace_file, directory), self.stdin.serve_far,
+            farlooks.seen(directory, layout) if made.may_spread else None,
         )
         self.log = directory / "launcher.log"
         self.session = make_session(directory)

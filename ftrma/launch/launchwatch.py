@@ -10,12 +10,14 @@ import time
 
 from ..host import timeouts
 from ..host.errors import CATASTROPHE
+from ..host.outfile import tell
 from ..protocol import job_end
 from .launch import Launch
 from .launchcontrol import LaunchControl
 from .noprogress import ProgressWatch
 from .onenode import OneNode
 from .pace import PaceWatch
+from .processlooks import NearLooks
 from .severalnodes import SeveralNodes
 from .signalforwarding import SignalForwarder
 from .stallwatch import StallWatch
@@ -34,8 +36,12 @@ class LaunchWatch:
     def __init__(self, launch: Launch, signals: SignalForwarder) -> None:
         self.launch, self.signals = launch, signals
         self.one, self.several = OneNode(launch), SeveralNodes(launch)
-        self.stalls, self.progress = StallWatch(launch), ProgressWatch(launch.made)
+        self.stalls = StallWatch(launch, launch.ctl, NearLooks(launch.ctl))
         self.pace = PaceWatch(launch.ctl, launch.made.paces)
+        self.progress = ProgressWatch(launch.made)
+        self.looks_far = False
+        far, watched = launch.rank_links.far, bool(launch.options.stall)
+        far.watched, far.look_s = watched, (self.stalls if watched else self.pace).look_s
         self.own_end: job_end.JobEnd | None = None
         self.undecided = False  # it is not known yet if a noticed death is a failure
         self.left_since = self.waiting_since = 0.0
@@ -72,15 +78,24 @@ class LaunchWatch:
 
     def hangs(self) -> str | None:
         """Act on slots that hang: "" if that ends the job, else why it is launched again."""
+        if self.control is self.several and not self.looks_far:
+            self.look_far()
         self.pace.look()
-        if self.control is self.several:
-            self.stalls.tell_unwatched()
-            return None
         found = self.stalls.look()
         if found.halt:
             self.own_end = self.launch.made.ends.end(self.control, found.halt)
             return ""
         return found.relaunch or None
+
+    def look_far(self) -> None:
+        """Look from here on at what other nodes tell, instead of this one's processes."""
+        launch, far = self.launch, self.launch.rank_links.far
+        self.looks_far = True
+        if far.ctl is None and far.watched:
+            tell("warning: there is no shared memory for --stall; nothing is watched")
+        if far.ctl is not None:
+            self.stalls = StallWatch(launch, far.ctl, far)
+            self.pace = PaceWatch(far.ctl, launch.made.paces)
 
     def ended_itself(self) -> bool:
         """True if a process that ended itself, or a lack of input, ends the job; see `own_end`."""

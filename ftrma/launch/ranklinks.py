@@ -19,15 +19,16 @@ from ..fabric.story import Event
 from ..host import timeouts
 from ..host.key import Key
 from ..host.listening import Bind
-from ..native.shared import Proc
+from ..native.shared import Control, Proc
 from ..protocol.job_end import OwnExit
 from .connections import Connections, Peer
 from .errorclaims import ErrorClaims
+from .farlooks import FarLooks
 from .job import Cause
 from .rankmessages import RankMessages
 from .rankstate import Arrivals, RankState
 
-KINDS = ("link", "out", "err", "in", "trace", "split")  # of connections
+KINDS = ("link", "out", "err", "in", "trace", "split", "watch")  # of connections
 ASK_S = 0.5  # a process computes for longer now and then, and does not wait
 SAVED_S = 0.2  # an end that was asked for need not come sooner
 
@@ -45,9 +46,11 @@ class RankLinks:
         past: further facts for the ranks (see `failover.past`).
         keep_trace: makes a file for what a rank traces, by which clock.
         give_stdin: serves the program's stdin to a connection, and closes it.
+        seen: control file for what nodes tell of their processes; None: there is none.
 
     Attributes:
         ranks: all that they have told.
+        far: looks at the processes of the nodes.
         spread: a rank has come: the job runs over several nodes.
         unclean: hosts on which nobody could clean up.
     """
@@ -56,6 +59,7 @@ class RankLinks:
         self, processes: int, key: Key, bind: Bind | None, story: Callable[[Event], None],
         read_story: Callable[[], list[Event]], cause: Cause | None, past: dict[str, Any],
         keep_trace: Callable[[int, str], BinaryIO], give_stdin: Callable[[socket.socket], None],
+        seen: Control | None = None,
     ) -> None:
         self.processes = processes
         self.read_story = read_story
@@ -69,6 +73,7 @@ class RankLinks:
             self.ranks.homes = {(kind, index): host for kind, index, host in cause.homes}
         self.connections = Connections(key, bind, self._take, self._gone)
         self.claims = ErrorClaims(self.ranks, self.connections.send)
+        self.far = FarLooks(seen, self.connections.send, self._pump_until)
         self.messages = RankMessages(
             self.ranks, self.claims, self.connections.send, story, read_story, cause)
         self.ending = False
@@ -114,6 +119,8 @@ class RankLinks:
             return
         if peer.kind == "new":
             self._greet(peer, event, message)
+        elif peer.kind == "watch":
+            self.far.take(peer, str(event), message)
         else:
             self.messages.handle(peer, str(event), message)
 
@@ -128,6 +135,9 @@ class RankLinks:
         if kind == "split":
             self.ranks.note_split(frozenset((peer.host, str(hello["other"]))))
             self.connections.send(peer, "hello")
+            return
+        if kind == "watch":
+            self.far.greet(peer)
             return
         self.spread = True
         if kind == "link":
@@ -149,12 +159,15 @@ class RankLinks:
         homes = self.cause.homes if self.cause else ()
         again = self.cause is not None or self.files is not None
         self.connections.send(peer, "hello", resume=again,
-                              entry=self.ranks.attempt, homes=homes, **self.past)
+                              entry=self.ranks.attempt, homes=homes, watched=self.far.watched,
+                              **self.past)
 
     def _gone(self, peer: Peer) -> None:
         """A connection has ended; the end of a link is a death, unless its rank was to end."""
         if peer.kind in ("out", "err") and peer.rank not in self.ranks.links:
             self.ranks.unborn.add(peer.rank)
+        if peer.kind == "watch":
+            self.far.gone(peer)
         if peer.kind != "link" or peer.goodbye or self.ending:
             return
         peer.died_at = time.monotonic()

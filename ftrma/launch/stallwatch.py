@@ -1,9 +1,8 @@
 """Watches from outside whether the slots of a launch go on, and acts when some do not.
 
 The supervisor reads words of each slot in shared memory some times a second: safepoints, calls,
-events, versions. The slots do nothing for it, so a process that is stopped, spins in C or sleeps
-with the GIL held is seen like any other. `protocol.stalls` judges what is found; `stacks` says
-where a slot is.
+events, versions; those of other nodes come by their agents (`farlooks`). `processlooks` says what a
+slot is doing and where it is, `protocol.stalls` judges.
 
 * ``tell``: a line says which slots hang, where, and who waits for whom; one more that they go on.
 * ``replace``: the slot to blame is killed, which is a death like any other. If more would be lost
@@ -11,34 +10,29 @@ where a slot is.
   all its vaults instead.
 * ``halt``: the job ends, and what was saved last stands.
 
-Repairs, and the end that somebody has asked for, have time-outs of their own. On one node only.
+Repairs, and the end that somebody has asked for, have time-outs of their own.
 """
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..fabric import story
-from ..fabric.absence import is_stopped
 from ..fabric.story import Stall
+from ..host import timeouts
 from ..host.outfile import tell
 from ..native import job
-from ..native.constants import AWAITED_SLOT
-from ..native.shared import Process
+from ..native.shared import Control, Proc, Process
 from ..protocol import stalls
 from ..protocol.stalls import Doing, SlotLook, Verdict
 from ..settings.options import stall_limit
-from . import stacks
 from .launch import Launch
+from .processlooks import Found, ProcessLooks
 
 # Between two looks; a stall is named within 1 s of its time-out. A look takes 2 us for a slot.
 LOOK_S, MANY, LOOK_MANY_S = 0.25, 64, 0.5
-SAMPLES, SAMPLE_S = 10, 0.002  # a slot that waits is awake for a moment each millisecond
-MOST_STACKS, STACKS_S = 8, 4.0  # that are read for one verdict, and how long that may take
+MOST_STACKS = 8  # that are read for one verdict
 Counters = tuple[int, ...]
 
 
@@ -80,6 +74,7 @@ class Outcome:
 
 
 NOTHING = Outcome()
+NOT_EXAMINED = Found(Doing.OUTSIDE)  # a slot that goes on
 
 
 class StallWatch:
@@ -87,10 +82,12 @@ class StallWatch:
 
     Args:
         launch: the launch.
+        ctl: control file that has the words of all slots.
+        processes: looks at the processes.
     """
 
-    def __init__(self, launch: Launch) -> None:
-        self.launch, self.ctl = launch, launch.ctl
+    def __init__(self, launch: Launch, ctl: Control, processes: ProcessLooks) -> None:
+        self.launch, self.ctl, self.processes = launch, ctl, processes
         self.on_stall = launch.options.on_stall
         self.limit_s, self.times = stall_limit(launch.options.stall)
         self.tracks = [Track() for _ in range(launch.layout.slots)]
@@ -99,6 +96,7 @@ class StallWatch:
         self.version, self.committed_at = 0, time.monotonic()
         self.told: Verdict | None = None
         self.replacing = False
+        self.lacking_since, self.told_lacking = 0.0, False
 
     def look(self) -> Outcome:
         """Look at all slots, if it is time to, and act on what is found."""
@@ -106,14 +104,14 @@ class StallWatch:
         if not (self.limit_s or self.times) or now - self.looked < self.look_s:
             return NOTHING
         self.looked = now
-        if not self.awaits_slots():
+        if not self.awaits_slots() or self.lacks_words(now):
             self.tracks = [Track() for _ in self.tracks]
             return NOTHING
         if self.ctl.commit >> 1 != self.version:
             self.version, self.committed_at = self.ctl.commit >> 1, now
         attempt, now_ns = int(self.ctl.attempt), job.now_ns()
-        for slot, p in enumerate(self.holders()):
-            self.follow(slot, p, attempt, now, now_ns)
+        for slot, proc in enumerate(self.holders()):
+            self.follow(slot, self.ctl.proc[proc], attempt, now, now_ns)
         limit_s = self.limit_s or stalls.limit_by_steps(self.times, self.longest.seconds)
         if limit_s is None:
             return NOTHING
@@ -126,13 +124,6 @@ class StallWatch:
             return NOTHING
         return self.act(verdict, self.looks(now, limit_s, all_of_them=True))
 
-    def tell_unwatched(self) -> None:
-        """Say, once, that nobody watches a job that turned out to run over several nodes."""
-        if self.limit_s or self.times:
-            self.limit_s = self.times = 0.0
-            tell("warning: --stall watches a job on one node; this one runs over several, and its "
-                 "slots are not watched")
-
     # -- looking ------------------------------------------------------------------------------
 
     def awaits_slots(self) -> bool:
@@ -141,9 +132,29 @@ class StallWatch:
         return bool(ctl.start_ns and ctl.alarm == ctl.repaired and not ctl.halt
                     and ctl.request == job.Request.NOTHING)
 
-    def holders(self) -> Iterator[Process]:
+    def lacks_words(self, now: float) -> bool:
+        """True if the words of some slot have not come; that is told, once, if they do not come."""
+        lacking = [slot for slot, proc in enumerate(self.holders())
+                   if not self.ctl.proc[proc].pid]
+        if not lacking:
+            self.lacking_since = 0.0
+            return False
+        self.lacking_since = self.lacking_since or now
+        if now - self.lacking_since > timeouts.SIBLINGS.s and not self.told_lacking:
+            self.told_lacking = True
+            tell(f"warning: --stall: nothing is heard of {stalls.names(lacking)}; "
+                 "until it is, none is watched: let each node connect to ftrma run by TCP")
+        return True
+
+    def holders(self) -> list[Proc]:
+        """The process of each slot."""
         roles = self.ctl.roles[self.ctl.roles_seq & 1]
-        return (self.ctl.proc[roles.slot_proc[slot]] for slot in range(len(self.tracks)))
+        return [roles.slot_proc[slot] for slot in range(len(self.tracks))]
+
+    def checksums(self) -> list[Proc]:
+        """The process of each checksum rank."""
+        roles = self.ctl.roles[self.ctl.roles_seq & 1]
+        return [roles.checksum_proc[c] for c in range(self.ctl.nchecksums)]
 
     def follow(self, slot: int, p: Process, attempt: int, now: float, now_ns: int) -> None:
         """Note what has changed at one slot since the last look.
@@ -174,96 +185,65 @@ class StallWatch:
         Args:
             all_of_them: examine all.
         """
-        found, holders = [], list(self.holders())
-        waits: dict[int, int] | None = None
-        for slot, (track, p) in enumerate(zip(self.tracks, holders, strict=True)):
+        times, holders = [], self.holders()
+        for track in self.tracks:
             still_s = now - track.since
             if track.replay_since:
                 # It does once more what it had done since the checkpoint, and makes no calls.
                 still_s -= track.replay_since - min(self.committed_at, track.replay_since)
-            step_s = now - track.stepped if track.stepped else 0.0
-            if still_s >= limit_s or all_of_them:
-                waits = self.sample_waits() if waits is None else waits
-                found.append(self.examine(slot, p, still_s, step_s, waits.get(slot)))
-            else:
-                found.append(SlotLook(slot, still_s, step_s))
-        return found
-
-    def sample_waits(self) -> dict[int, int]:
-        """Find the slots that wait for others, and for whom (`awaits`)."""
-        found: dict[int, int] = {}
-        for _ in range(SAMPLES):
-            found |= {slot: p.awaits for slot, p in enumerate(self.holders()) if p.waiting}
-            if len(found) == len(self.tracks):
-                break
-            time.sleep(SAMPLE_S)
-        return found
-
-    def examine(self, slot: int, p: Process, still_s: float, step_s: float,
-                awaits: int | None) -> SlotLook:
-        """Say what a slot is doing.
-
-        Args:
-            awaits: see `sample_waits`; None: it does not wait.
-        """
-        def look(doing: Doing, call: str = "", kind: int | None = None,
-                 awaited: int | None = None) -> SlotLook:
-            return SlotLook(slot, still_s, step_s, doing, call, kind, awaited)
-
-        if is_stopped(p.pid):
-            return look(Doing.STOPPED)
-        if p.finished == self.ctl.attempt:
-            return look(Doing.ENDED)
-        if awaits is not None:
-            kind, awaited = awaits >> 32, (awaits & AWAITED_SLOT) - 1
-            return look(Doing.WAITS, stalls.WAITS_IN.get(kind, "a call"), kind,
-                        awaited if 0 <= awaited < len(self.tracks) else None)
-        if job.is_in_call(p):
-            return look(Doing.LIBRARY, stacks.call_name(p.pid, p.call))
-        return look(Doing.OUTSIDE)
+            times.append((still_s, now - track.stepped if track.stepped else 0.0))
+        wanted = [holders[slot] for slot, (still_s, _) in enumerate(times)
+                  if still_s >= limit_s or all_of_them]
+        found = self.processes.examine(wanted) if wanted else {}
+        looks = []
+        for slot, (still_s, step_s) in enumerate(times):
+            at = found.get(holders[slot], NOT_EXAMINED)
+            looks.append(SlotLook(slot, still_s, step_s, at.doing, at.call, at.kind, at.awaited))
+        return looks
 
     def blame_servers(self, verdict: Verdict) -> Verdict:
         """Find a checksum rank that all wait for because it is stopped; else the same verdict."""
         if verdict.kind != "deadlock":
             return verdict
-        stopped = tuple(c for c, p in enumerate(self.checksums()) if is_stopped(p.pid))
+        servers = self.checksums()
+        found = self.processes.examine(servers)
+        stopped = tuple(c for c, p in enumerate(servers) if found[p].doing is Doing.STOPPED)
         return Verdict("checksum", stopped, verdict.seconds) if stopped else verdict
-
-    def checksums(self) -> Iterator[Process]:
-        roles = self.ctl.roles[self.ctl.roles_seq & 1]
-        return (self.ctl.proc[roles.checksum_proc[c]] for c in range(self.ctl.nchecksums))
 
     # -- acting -------------------------------------------------------------------------------
 
     def act(self, verdict: Verdict, looks: list[SlotLook]) -> Outcome:
         """Tell of a job that hangs, and do what the user wants done."""
-        pids = [p.pid for p in (self.checksums() if verdict.kind == "checksum" else self.holders())]
-        mine = [pids[index] for index in verdict.slots]
+        holders = self.checksums() if verdict.kind == "checksum" else self.holders()
+        mine = [holders[index] for index in verdict.slots]
         tell(in_words(verdict, looks))
-        places = self.tell_places(verdict, looks, pids)
+        places = self.tell_places(verdict, looks, mine)
+        replaces = self.on_stall == "replace"
         story.emit(self.launch.directory, Stall(
             kind=verdict.kind, slots=verdict.slots, seconds=round(verdict.seconds, 3),
             places=tuple(places), action=self.on_stall,
-            pids=tuple(mine) if self.on_stall == "replace" else ()))
+            pids=tuple(self.ctl.proc[proc].pid for proc in mine) if replaces else ()))
         self.told = verdict
         if self.on_stall == "halt":
             return Outcome(halt=f"--on-stall halt: {short(verdict)}")
-        if self.on_stall == "replace":
-            return self.replace(verdict, mine)
-        return NOTHING
+        return self.replace(verdict, looks, mine) if replaces else NOTHING
 
-    def tell_places(self, verdict: Verdict, looks: list[SlotLook], pids: list[int]) -> list[str]:
-        """Say in which line each slot of a verdict is, and who waits for whom."""
-        places = []
-        shown = () if verdict.kind == "checksum" else verdict.slots[:MOST_STACKS]
-        began = time.monotonic()
-        for slot in shown:
-            if looks[slot].doing is not Doing.ENDED:
-                late = time.monotonic() - began > STACKS_S
-                at = stacks.state_in_words(pids[slot]) if late else stacks.located(pids[slot])
-                places.append(f"slot {slot}: {at}")
-                tell(f"  {places[-1]}")
-        if not stacks.py_spy() and places:
+    def tell_places(
+        self, verdict: Verdict, looks: list[SlotLook], procs: list[Proc]
+    ) -> list[str]:
+        """Say in which line each slot of a verdict is, and who waits for whom.
+
+        Args:
+            procs: that hold the slots of the verdict.
+        """
+        shown = {} if verdict.kind == "checksum" else {
+            slot: proc for slot, proc in zip(verdict.slots[:MOST_STACKS], procs, strict=False)
+            if looks[slot].doing not in (Doing.ENDED, Doing.SILENT)}
+        found = self.processes.places(shown.values()) if shown else {}
+        places = [f"slot {slot}: {found[proc]}" for slot, proc in shown.items() if proc in found]
+        for place in places:
+            tell(f"  {place}")
+        if places and not self.processes.names_lines():
             tell("  (install py-spy to have the line of Python named: pip install 'ftrma[stacks]')")
         waiting = stalls.who_waits(
             looks, () if verdict.kind in ("deadlock", "checksum") else verdict.slots)
@@ -271,25 +251,28 @@ class StallWatch:
             tell(f"  {waiting}")
         return [*places, *filter(None, [waiting])]
 
-    def replace(self, verdict: Verdict, pids: list[int]) -> Outcome:
-        """Kill those who are to blame, or have the job launched again."""
+    def replace(self, verdict: Verdict, looks: list[SlotLook], procs: list[Proc]) -> Outcome:
+        """Kill those who are to blame, or have the job launched again.
+
+        Args:
+            procs: of those to blame.
+        """
         spares = sum(1 for p in map(self.ctl.proc.__getitem__, range(self.ctl.nprocs))
                      if p.state == job.ProcessState.ALIVE) - len(self.tracks) - self.ctl.nchecksums
         roles = self.ctl.roles[self.ctl.roles_seq & 1]
         groups = [roles.slot_group[slot] for slot in range(len(self.tracks))]
         if verdict.kind == "checksum":
-            killable = len(pids) <= min(spares, self.ctl.strength)
+            killable = len(procs) <= min(spares, self.ctl.strength)
         else:
-            killable = verdict.kind == "stall" and stalls.may_be_killed(
+            reached = all(looks[slot].doing is not Doing.SILENT for slot in verdict.slots)
+            killable = reached and verdict.kind == "stall" and stalls.may_be_killed(
                 verdict.slots, groups, self.ctl.strength, spares)
         if not killable:
             return Outcome(relaunch=f"the job hangs: {short(verdict)}")
-        tell(f"{whom(verdict)} {'is' if len(pids) == 1 else 'are'} killed, to be replaced "
+        tell(f"{whom(verdict)} {'is' if len(procs) == 1 else 'are'} killed, to be replaced "
              "(--on-stall replace)")
         self.replacing = True  # it is told and killed once, however long its death takes
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError, KeyError):
-                signal.pidfd_send_signal(self.launch.ranks[pid], signal.SIGKILL)
+        self.processes.kill(procs)
         return NOTHING
 
     def tell_over(self, now: float) -> None:

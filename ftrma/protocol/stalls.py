@@ -29,6 +29,7 @@ class Doing(Enum):
     WAITS = "waiting for others"
     LIBRARY = "in a call of the MPI library"
     ENDED = "at the program's end"
+    SILENT = "on a node that does not answer"
 
 
 TO_BLAME = (Doing.STOPPED, Doing.OUTSIDE)
@@ -39,7 +40,7 @@ WAITS_IN = {WHAT[kind]: words for kind, words in {
     "COLLECTIVE": "a collective call", "SAFEPOINT": "a checkpoint", "CHECKPOINT": "a checkpoint",
     "COMMIT": "a checkpoint for a checksum rank", "END": "the program's end",
     "REPLAY": "an access to a slot that is replayed", "RECOVERY": "a repair",
-    "ACK": "a word from other nodes", "MESSAGE": "a framework's mail",
+    "ACK": "an exchange with another node", "MESSAGE": "a framework's mail",
 }.items()}
 
 
@@ -92,6 +93,9 @@ def judge(looks: Sequence[SlotLook], limit_s: float, *, by_steps: bool = False) 
     """
     still = {look.slot: look for look in looks if look.still_s >= limit_s}
     blamed = [look for look in still.values() if look.doing in TO_BLAME]
+    if not blamed and len(still) == len(looks):
+        # Such a slot may go on unseen; but if it did, the others would not all stand still.
+        blamed = [look for look in looks if look.doing is Doing.SILENT]
     if blamed:
         return _verdict("stall", blamed)
     circle = waits_in_circle(still)
@@ -166,7 +170,7 @@ def who_waits(looks: Sequence[SlotLook], others_than: Sequence[int] = ()) -> str
     """Say who waits for whom: "slots 0 and 3 wait in a fence for slot 1"; empty if nobody does."""
     places: dict[str, list[int]] = {}
     for look in looks:
-        if look.doing not in TO_BLAME and look.slot not in others_than:
+        if look.doing not in (*TO_BLAME, Doing.SILENT) and look.slot not in others_than:
             places.setdefault(where(look), []).append(look.slot)
     return "; ".join(f"{names(slots)} wait{'s' * (len(slots) == 1)} {place}"
                      for place, slots in places.items())

@@ -22,8 +22,9 @@ from tiers import tiers
 from ftrma.launch import stacks
 
 SLOTS, STEPS, LIMIT_S = 4, 10, 1.0
+FAR_LIMIT_S = 2.0  # a launch over nodes begins more slowly
 PROGRAM = f"""
-import ctypes, os, signal, sys, time
+import ctypes, glob, os, signal, socket, subprocess, sys, time
 import numpy as np
 import ftrma
 from mpi4py import MPI
@@ -68,6 +69,13 @@ def hang():
         ftrma.busy(0)
     elif how == "always":
         time.sleep(1000)
+    elif how == "node":
+        subprocess.Popen(["sh", "-c", "sleep 12; kill -CONT -1"], start_new_session=True)
+        for pid in sorted(map(int, filter(str.isdigit, os.listdir("/proc")))):
+            words = open(f"/proc/{{pid}}/cmdline").read()
+            if pid != os.getpid() and ("ftrma.program" in words or "ftrma.launch" in words):
+                os.kill(pid, signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
     elif how == "dies":
         os.kill(os.getpid(), signal.SIGKILL)
     elif how == "probes":
@@ -75,7 +83,8 @@ def hang():
             comm.Iprobe()
             time.sleep(0.001)
 
-while state.step < int(os.environ.get("STEPS", {STEPS})):
+far = socket.gethostname().startswith("127.")
+while state.step < (60 if how == "slow" else {STEPS}):
     ftrma.safepoint()
     win.Fence()
     win.Put(np.array([state.step + 1]), (me + 1) % n)
@@ -86,9 +95,11 @@ while state.step < int(os.environ.get("STEPS", {STEPS})):
     if how == "all" and state.step == 5 and not os.path.exists(f"{{home}}/all-{{me}}.txt"):
         open(f"{{home}}/all-{{me}}.txt", "w").close()
         hang()
-    if how == "parity" and state.step == 5 and me == 0 and once():
-        ranks = open(f"/proc/{{os.getppid()}}/task/{{os.getppid()}}/children").read().split()
-        os.kill(int(ranks[n]), signal.SIGSTOP)
+    if how == "parity" and state.step == 5 and me == (1 if far else 0) and once():
+        found = glob.glob(f"/proc/{{os.getppid()}}/task/*/children")
+        for pid in " ".join(open(file).read() for file in found).split():
+            if f"OMPI_COMM_WORLD_RANK={{n}}" in open(f"/proc/{{pid}}/environ").read():
+                os.kill(int(pid), signal.SIGSTOP)
     if how == "slow":
         time.sleep(0.09 if me == 2 else 0.03)
     if how in ("lock", "crossed"):
@@ -110,8 +121,14 @@ def stand_in() -> Iterator[None]:
     remove_fake_ssh()
 
 
-def run(how: str, *options: str, env: dict[str, str] | None = None) -> Result:
-    return run_job(PROGRAM, SLOTS, "--interval", "0", *options, args=(how,), timeout=60, env=env)
+def run(how: str, *options: str) -> Result:
+    return run_job(PROGRAM, SLOTS, "--interval", "0", *options, args=(how,), timeout=60)
+
+
+def run_far(how: str, *options: str, nodes: int = 3, tidy: bool = True) -> Result:
+    """Run the program on nodes; slots 0 and 3, 1 and the checksum rank, 2 are on one each."""
+    return run_on_nodes(PROGRAM, SLOTS, "--interval", "0", "--spares", "4", *options, args=(how,),
+                        timeout=60, in_turn=nodes, tidy=tidy)
 
 
 def judged(result: Result) -> dict[str, Any]:
@@ -142,6 +159,66 @@ def test_the_slot_to_blame_is_replaced(how: str) -> None:
     assert re.search(r"slots 0, 2 and 3 wait in .* for slot 1" if how != "lock" else
                      r"waits? in MPI_Win_lock for slot 1", result.stderr), result
     assert "slot 1 is killed, to be replaced" in result.stderr
+
+
+@pytest.mark.parametrize("how", tiers(["stop", "spin", "sleep in C", "lock"], full="sleep in C"))
+def test_a_slot_on_another_node_is_replaced(how: str) -> None:
+    """Law: as on one node: its own node says where it is, and kills it, though no process of the
+    program does anything there."""
+    result = run_far(how, "--stall", str(FAR_LIMIT_S), "--on-stall", "replace")
+    stall = judged(result)
+    assert (stall["kind"], stall["slots"], stall["action"]) == ("stall", [1], "replace"), result
+    assert FAR_LIMIT_S <= stall["seconds"] < FAR_LIMIT_S + 1
+    assert deaths(result) == [("slot", 1, "unknown")], result.stats
+    (recovery,) = result.stats["recoveries"]
+    assert recovery["kind"] == "causal", recovery
+    named = "stopped by a signal" if how == "stop" else "outside of MPI"
+    assert re.search(rf"slot 1 has stood still for [\d.]+ s; it is {named}", result.stderr), result
+    if stacks.py_spy():
+        assert re.search(r"slot 1: .*hang \(program.py:\d+\) < <module>", result.stderr), result
+    assert re.search(r"slots 0, 2 and 3 wait in .* for slot 1" if how != "lock" else
+                     r"slots 0, 2 and 3 wait in MPI_Win_lock", result.stderr), result
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("how", ["message", "crossed"])
+def test_nobody_is_blamed_for_a_deadlock_over_nodes(how: str) -> None:
+    """Law: as on one node, though nobody knows who holds a lock on another one."""
+    result = run_far(how, "--stall", str(FAR_LIMIT_S), "--on-stall", "replace")
+    stall = judged(result)
+    assert (stall["kind"], stall["slots"]) == ("deadlock", [0, 1, 2, 3]), result
+    assert not result.stats["failures"], result.stats
+    assert [r["kind"] for r in result.stats["recoveries"]] == ["relaunch"], result
+    place = {"message": "slot 1 waits in MPI_Recv",
+             "crossed": "slots 0, 2 and 3 wait in MPI_Win_lock"}[how]
+    assert place in result.stderr, result
+
+
+@pytest.mark.nightly
+def test_a_node_that_stands_still_is_named() -> None:
+    """Law: the job's processes there are stopped, its agent, too: nobody there can be killed, so
+    the job is launched again. What goes on there later ends by itself."""
+    result = run_far("node", "--stall", str(FAR_LIMIT_S), "--on-stall", "replace", tidy=False)
+    stall = judged(result)
+    assert (stall["kind"], stall["slots"]) == ("stall", [1]), result
+    assert "it is on a node that does not answer" in result.stderr, result
+    assert [r["kind"] for r in result.stats["recoveries"]] == ["relaunch"], result
+
+
+@pytest.mark.nightly
+def test_a_job_on_one_other_node_is_watched() -> None:
+    """Law: no process of it needs an agent there, but it is watched by one."""
+    result = run_far("stop", "--stall", str(FAR_LIMIT_S), "--on-stall", "replace", nodes=1)
+    assert judged(result)["slots"] == [1]
+    assert deaths(result) == [("slot", 1, "unknown")], result.stats
+
+
+@pytest.mark.nightly
+def test_a_job_over_nodes_that_hangs_can_be_ended() -> None:
+    """Law: ``halt`` says why; without files nothing is left of it."""
+    result = run_far("spin", "--stall", str(FAR_LIMIT_S), "--on-stall", "halt")
+    assert result.status == 70, result
+    assert re.search(r"--on-stall halt: slot 1 has stood still for [\d.]+ s", result.stderr), result
 
 
 @pytest.mark.parametrize("how", tiers(["message", "crossed"], full="crossed"))
@@ -206,20 +283,22 @@ def test_no_more_is_killed_than_can_be_rebuilt() -> None:
 def test_a_checksum_rank_that_is_stopped_is_replaced() -> None:
     """Law: slots wait for it in their next checkpoint but one; it is named, and a spare takes its
     seat."""
-    result = run("parity", "--stall", str(LIMIT_S), "--on-stall", "replace")
-    stall = judged(result)
-    assert (stall["kind"], stall["slots"]) == ("checksum", [0]), stall
-    assert deaths(result) == [("checksum", 0, "unknown")]
-    assert result.stats["reseats"] and not result.stats["recoveries"], result.stats
+    for run_it, limit_s in (run, LIMIT_S), (run_far, FAR_LIMIT_S):
+        result = run_it("parity", "--stall", str(limit_s), "--on-stall", "replace")
+        stall = judged(result)
+        assert (stall["kind"], stall["slots"]) == ("checksum", [0]), stall
+        assert deaths(result) == [("checksum", 0, "unknown")]
+        assert not any(r["slots"] for r in result.stats["recoveries"]), result.stats
+        assert result.stats["reseats"] or result.stats["recoveries"], result.stats
 
 
 @pytest.mark.nightly
 def test_a_slow_slot_is_named() -> None:
     """Law: the slot for which the others wait, though all pass as many safepoints."""
-    result = run("slow", "--interval", "never", env={"STEPS": "60"})
-    (slow,) = result.stats["slow"]
-    assert slow["slot"] == 2 and 2 < slow["times"] < 4, result.stats
-    assert all(pace["waited_s"] > 1 for i, pace in enumerate(result.stats["pace"]) if i != 2)
+    for result in run("slow", "--interval", "never"), run_far("slow", "--interval", "never"):
+        (slow,) = result.stats["slow"]
+        assert slow["slot"] == 2 and 2 < slow["times"] < 4, result.stats
+        assert all(pace["waited_s"] > 1 for i, pace in enumerate(result.stats["pace"]) if i != 2)
 
 
 @pytest.mark.parametrize("rollback", tiers([False, True], full="False", nightly="True"))
