@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
+from .faults import AT_PLACES
 from .nodes import NodesWorld
-from .world import AT_PLACES, Fault, Outcome, Scenario, World
+from .scenario import Fault, Outcome, Scenario
+from .world import World
 
 # Places of the protocol, by the role of those who come by; a repair's are all roles'.
 REPAIR = ("repair", "restore", "reset")

@@ -34,8 +34,10 @@ from ftrma.protocol.vault_inventory import VaultInventory
 
 from .library import words
 from .process import KEY
+from .scenario import Scenario
 from .scheduler import Task
-from .world import CAPACITY_BLOCKS, Scenario, World
+from .standins import Comm
+from .world import CAPACITY_BLOCKS, World
 
 DELAY_NS = (20_000, 200_000, 2_000_000)  # of a message
 STRETCH = 97  # words that an agent reads or stores before others may take turns
@@ -271,24 +273,6 @@ class NodesLaunch:
 
     def living(self) -> list[int]:
         return [p for p, task in self.tasks.items() if not task.dead and not task.fiber.dead]
-
-
-class Comm:
-    """Exchanges of all processes at the start, see `mpi4py.MPI.Comm`."""
-
-    def __init__(self, world: NodesWorld) -> None:
-        self.world, self.given = world, dict[tuple[int, int], Any]()
-        self.turns: dict[int, int] = {}
-
-    def allgather(self, value: Any) -> list[Any]:
-        me, count = self.world.scheduler.current.process, len(self.world.hosts)
-        turn = self.turns[me] = self.turns.get(me, 0) + 1
-        self.given[turn, me] = value
-        self.world.poll(lambda: all((turn, p) in self.given for p in range(count)))
-        return [self.given[turn, p] for p in range(count)]
-
-    def Barrier(self) -> None:
-        self.allgather(None)
 
 
 class NodesWorld(World):

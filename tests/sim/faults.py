@@ -1,0 +1,182 @@
+"""Befalls a simulated job: deaths, pauses, damage, as its scenario says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import greenlet
+
+from ftrma.native import job, loading
+from ftrma.native.constants import CHECKSUM, FAILPOINTS, ROLE_NAMES, SLOT
+
+from . import library
+from .scenario import Fault
+from .scheduler import Task
+
+if TYPE_CHECKING:
+    from .world import SimulatedLaunch
+
+LOOK_TURNS = 40  # between two looks whether parities are what they must be
+AT_PLACES = ("place", "pause")
+NOTICE_NS = (50_000, 300_000, 3_000_000)  # until a death is noticed by a process
+PLACES = {number: name for name, number in FAILPOINTS.items()}
+
+
+class Faults:
+    """The part of a `world.World` that harms the job. It also counts what groups have lost."""
+
+    scenario: Any
+    scheduler: Any
+    layout: Any
+    launch: Any
+
+    def fault(self) -> Fault | None:
+        faults = self.scenario.faults
+        return faults[self.next_fault] if self.next_fault < len(faults) else None
+
+    def fired(self) -> None:
+        self.happened += 1
+        self.armed_at = self.scheduler.turns
+
+    def before(self, turn: int) -> None:
+        """Before a turn: do what is to befall the job now."""
+        if turn % LOOK_TURNS == 0 and self.launch:
+            self.check_parities(self.launch)
+        fault = self.fault()
+        while fault and fault.kind in AT_PLACES:
+            self.awaited.append([fault, fault.after])
+            self.next_fault += 1
+            fault = self.fault()
+        if fault is None or turn - self.armed_at < fault.after:
+            return
+        launch = self.launch
+        if launch is None or launch.launcher_died or launch.ctl.alarm == job.ENDED:
+            return
+        living = launch.living()
+        if not living:
+            return
+        self.fired()
+        self.next_fault += 1
+        victim = living[fault.who % len(living)]
+        if fault.kind == "kill":
+            self.kill(launch, victim, "amid")
+        elif fault.kind == "freeze":
+            launch.tasks[victim].frozen_ns = self.scheduler.now_ns + fault.ms * 1_000_000
+        elif fault.kind == "stumble":
+            self.stumbles += 1
+        elif fault.kind == "flip":
+            self.flip(launch, victim, fault.ms)
+        elif fault.kind == "launcher":
+            launch.launcher_died = True
+            self.kill_all(launch)
+        elif fault.kind == "supervisor":
+            launch.launcher_died = True
+            self.kill_all(launch)
+            self.scheduler.kill(self.supervisor)
+            self.supervise(resumed=True)
+
+    def flip(self, launch: Any, victim: int, at: int) -> None:
+        """Flip a bit of a vault, as a stray store might; it counts as a loss for good."""
+        role, index = job.role_of(self.control_of(victim), victim)
+        vault = launch.tasks[victim].owner.vault
+        if role not in (SLOT, CHECKSUM) or not vault or not vault.used:
+            return
+        group = (self.layout.group_of(index) if role == SLOT
+                 else self.layout.group_of_checksum(index))
+        self.flipped[group] = self.flipped.get(group, 0) + 1
+        view = vault.bytes_at(at % vault.used, 4096)
+        view[at % 4096] = bytes([view[at % 4096][0] ^ 0x10])
+        self.deaths["flip"] = self.deaths.get("flip", 0) + 1
+
+    def beyond(self) -> bool:
+        """Some group has lost more than its checksum ranks make up for."""
+        return any(self.lost_since.get(group, 0) + self.flipped.get(group, 0)
+                   > self.scenario.strength for group in range(self.layout.groups))
+
+    def kill_all(self, launch: SimulatedLaunch) -> None:
+        for task in list(self.scheduler.tasks):
+            if task.launch == launch.number:
+                self.scheduler.kill(task)
+
+    def on_call(self, kind: int, value: int, ns: int) -> int:
+        process = self.scheduler.current.owner
+        if kind == library.VISIT:
+            self.visit(process.proc, PLACES[value])
+            return 0
+        if kind == library.INTERRUPT:
+            return process.interrupted()
+        self.live(process, differs=bool(value))
+        return 0
+
+    def visit(self, proc: int, place: str) -> None:
+        role = ROLE_NAMES[job.role_of(self.launch.ctl, proc)[0]]
+        for each in [each for each in self.awaited
+                     if each[0].place == place and each[0].role in ("", role)]:
+            each[1] -= 1
+            if each[1] > 0:
+                continue
+            self.awaited.remove(each)
+            self.fired()
+            if each[0].kind == "place":
+                self.die(place)
+            self.scheduler.current.frozen_ns = self.scheduler.now_ns + each[0].ms * 1_000_000
+            self.scheduler.hub.switch()
+            return
+
+    def die(self, place: str) -> None:
+        """The process whose turn it is dies."""
+        self.kill(self.launch, self.scheduler.current.process, place)
+        self.scheduler.hub.switch()
+
+    def kill(self, launch: SimulatedLaunch, proc: int, place: str) -> None:
+        task, ctl = launch.tasks[proc], launch.ctl
+        role, index = job.role_of(ctl, proc)
+        name = f"{ROLE_NAMES[role]} {place}"
+        self.deaths[name] = self.deaths.get(name, 0) + 1
+        if role in (SLOT, CHECKSUM):
+            group = (self.layout.group_of(index) if role == SLOT
+                     else self.layout.group_of_checksum(index))
+            if self.is_whole(launch, group):
+                self.lost_since[group] = 0
+            self.lost_since[group] = self.lost_since.get(group, 0) + 1
+        if role == CHECKSUM and index == self.layout.checksums_of(group)[0]:
+            for slot in self.layout.members(group):
+                self.results[slot] = {}
+        self.scheduler.kill(task)
+        for other in sorted(launch.watching - {proc}):
+            self.notice(launch, other, proc)
+
+    def is_whole(self, launch: SimulatedLaunch, group: int) -> bool:
+        ctl, living = launch.ctl, set(launch.living())
+        roles = ctl.roles[ctl.roles_seq & 1]
+        holders = [roles.slot_proc[s] for s in self.layout.members(group)]
+        holders += [roles.checksum_proc[c] for c in self.layout.checksums_of(group)]
+        return all(p in living and ctl.proc[p].ready for p in holders)
+
+    def notice(self, launch: SimulatedLaunch, watcher: int, dead: int) -> None:
+        """Have a process's watching thread notice a death, a little later."""
+        of = launch.tasks.get(watcher)
+        if of is None or of.dead:
+            return
+        random = self.scheduler.random
+
+        def run() -> None:
+            try:
+                if not of.dead:
+                    job.note_death(dead)
+            except greenlet.GreenletExit:
+                pass
+
+        task = Task(f"watch {watcher}", run, watcher, launch.number)
+        self.watch_state(launch, task, watcher)
+        task.until_ns = self.scheduler.now_ns + int(random.random() * random.choice(NOTICE_NS)) + 1
+        self.scheduler.add(task)
+
+    def watch_state(self, launch: Any, task: Task, watcher: int) -> None:
+        """Have a task run in a process, beside it."""
+        self.place(task, launch.ctl, watcher, -1)
+
+    def place(self, task: Task, ctl: Any, proc: int, node: int) -> None:
+        words = library.words()
+        address = int(loading.load().ffi.cast("uintptr_t", ctl))
+        words.sim.sim_watch(task.state, words.ffi.cast("void *", address), proc, node)
