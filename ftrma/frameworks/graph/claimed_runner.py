@@ -32,7 +32,8 @@ class ClaimedRunner(GraphRunner[P]):
 
     def __init__(self, comm: Any, settings: Settings) -> None:
         super().__init__(comm, settings)
-        self.parts = PartStore(comm, settings, by_default=self.saves_parts)
+        self.parts = PartStore(comm, settings, by_default=self.saves_parts,
+                               together=True)
 
     def claim(self) -> None:
         framework.claim("graph")

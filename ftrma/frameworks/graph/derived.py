@@ -8,7 +8,7 @@ import numpy as np
 
 from . import kernels
 from .parts import Graph, Part, Partition
-from .references import EdgeArrays
+from .references import AnyArray, EdgeArrays, Floats, Ints, Numbers
 
 
 class Simple(Graph):
@@ -18,18 +18,20 @@ class Simple(Graph):
     """
 
     def __init__(self, graph: Graph) -> None:
-        def chunks() -> Iterator[EdgeArrays]:
-            for source, target, _ in graph.chunks():
-                other = source != target
-                first, second = source[other], target[other]
-                yield first, second, None
-                yield second, first, None
+        def change(source: Ints, target: Ints, _: Floats | None) -> Iterator[EdgeArrays]:
+            other = source != target
+            first, second = source[other], target[other]
+            yield first, second, None
+            yield second, first, None
 
+        chunks, slices = graph.through(change)
         super().__init__(graph.n, chunks, graph.what, graph.names, file=graph.file,
-                         edges=2 * graph.edges, key=graph.derived("simple"))
+                         edges=2 * graph.edges, key=graph.derived("simple"), slices=slices)
 
-    def part(self, partition: Partition, slot: int) -> Part:
-        part = super().part(partition, slot)
+    def assemble(self, partition: Partition, slot: int, row: Numbers, target: AnyArray,
+                 weight: Floats | None) -> Part:
+        """See `Graph.assemble`; equal edges become one."""
+        part = super().assemble(partition, slot, row, target, weight)
         ptr, target = kernels.distinct(part.ptr, part.target, len(part.targets))
         return Part(part.ids, ptr, target, None, part.targets, part.bounds)
 
@@ -42,12 +44,12 @@ def simple(graph: Graph) -> Graph:
 def reverse(graph: Graph) -> Graph:
     """The graph with each edge in the other direction."""
 
-    def chunks() -> Iterator[EdgeArrays]:
-        for source, target, weight in graph.chunks():
-            yield target, source, weight
+    def change(source: Ints, target: Ints, weight: Floats | None) -> Iterator[EdgeArrays]:
+        yield target, source, weight
 
+    chunks, slices = graph.through(change)
     return Graph(graph.n, chunks, graph.what, graph.names, file=graph.file, edges=graph.edges,
-                 key=graph.derived("reversed"))
+                 key=graph.derived("reversed"), slices=slices)
 
 
 def bipartite(graph: Graph) -> Graph:
@@ -56,14 +58,14 @@ def bipartite(graph: Graph) -> Graph:
     Targets get the ids n + target: so user 7 and film 7 are two vertices.
     """
 
-    def chunks() -> Iterator[EdgeArrays]:
-        for source, target, weight in graph.chunks():
-            yield source, target + graph.n, weight
-            yield target + graph.n, source, weight
+    def change(source: Ints, target: Ints, weight: Floats | None) -> Iterator[EdgeArrays]:
+        yield source, target + graph.n, weight
+        yield target + graph.n, source, weight
 
+    chunks, slices = graph.through(change)
     names = None if graph.names is None else np.concatenate([graph.names, graph.names])
     return Graph(2 * graph.n, chunks, graph.what, names, file=graph.file, edges=2 * graph.edges,
-                 key=graph.derived("bipartite"))
+                 key=graph.derived("bipartite"), slices=slices)
 
 
 def both(graph: Graph, *, weighted: bool = False) -> Graph:
@@ -75,12 +77,12 @@ def both(graph: Graph, *, weighted: bool = False) -> Graph:
         weighted: the weights of the graph, which are to be positive; else all are 1.
     """
 
-    def chunks() -> Iterator[EdgeArrays]:
-        for source, target, weight in graph.chunks():
-            if not weighted or weight is None:
-                weight = np.ones(len(source))
-            yield source, target, weight
-            yield target, source, -weight
+    def change(source: Ints, target: Ints, weight: Floats | None) -> Iterator[EdgeArrays]:
+        if not weighted or weight is None:
+            weight = np.ones(len(source))
+        yield source, target, weight
+        yield target, source, -weight
 
+    chunks, slices = graph.through(change)
     return Graph(graph.n, chunks, graph.what, graph.names, file=graph.file, edges=2 * graph.edges,
-                 key=graph.derived(f"both ways {'weighted' if weighted else ''}"))
+                 key=graph.derived(f"both ways {'weighted' if weighted else ''}"), slices=slices)

@@ -99,8 +99,11 @@ class Engine:
                 weights. Each slot gives an equal one.
             options: of `files.load`: n, relabel, columns, skip, separator, weighted, one_based,
                 labels.
+
+        MPI: collective over all slots, but with "causal" and "rollback".
         """
-        found = data.load(source, **options)
+        comm = None if self.runner.declares else self.comm  # a replay would do without the others
+        found = data.load(source, comm=comm, **options)
         if found.read_as and self.comm.rank == 0 and framework.attempt() <= 1:
             outfile.tell(f"{found.what} read as: {found.read_as}", who="graph")
         return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 import bz2
 import contextlib
 import gzip
+import itertools
 import lzma
 import os
 import zlib
@@ -37,7 +38,7 @@ TABLES = (b"PAR1", b"ARRO")
 def load(path: Source, *, n: int | None = None, relabel: bool = False,
          columns: Sequence[int | str] | None = None, skip: int | None = None,
          separator: str | None = None, weighted: bool | None = None, one_based: bool = False,
-         labels: bool | None = None) -> Graph:
+         labels: bool | None = None, comm: Any = None) -> Graph:
     """A graph from a file, by its content.
 
     Arrays of ``.npz``: as scipy.sparse writes CSR, CSC or COO, or ``src``, ``dst`` and perhaps
@@ -54,6 +55,10 @@ def load(path: Source, *, n: int | None = None, relabel: bool = False,
         weighted: True: there are weights; False: they are left out.
         one_based: the least id is 1, and becomes 0.
         labels: ids are words, which become the graph's `names`.
+        comm: of slots that all load this file now: each reads a part of a text, if it is not
+            packed, and has what is the graph's own from all.
+
+    MPI: local without `comm`; with it, collective over its slots.
 
     Raises:
         ValueError: the file is missing, cut, has other contents, or unpacks to more than the
@@ -66,17 +71,18 @@ def load(path: Source, *, n: int | None = None, relabel: bool = False,
         raise ValueError(f"{name}: n {n} and relabel, which finds out n; leave one of them out")
     wishes.check(name)
     _check_file(path, name)
-    found, told = _found(path, name, n, wishes)
     state = os.stat(path)
     key = f"{os.path.realpath(path)} {state.st_ino} {state.st_size} {state.st_mtime_ns}"
     if wishes != Wishes():
         key += f" {wishes}"
+    found, told = _found(path, name, n, wishes, key, comm)
     found = Graph(found.n if n is None else n, found.chunks, name, found.names, file=True,
-                  edges=found.edges, key=key, read_as=told)
+                  edges=found.edges, key=key, read_as=told, slices=found.slices)
     return parts.relabel(found) if relabel else found
 
 
-def _found(path: Source, name: str, n: int | None, wishes: Wishes) -> tuple[Graph, str]:
+def _found(path: Source, name: str, n: int | None, wishes: Wishes, key: str,
+           comm: Any) -> tuple[Graph, str]:
     """The graph of a file, and how it is read, for people."""
     with open(path, "rb") as file:
         begin = file.read(8)
@@ -93,10 +99,12 @@ def _found(path: Source, name: str, n: int | None, wishes: Wishes) -> tuple[Grap
         return found, f"directed, {found.n:,} vertices, {ids}, {told}"
     sample, whole, returns = _sample(path, name)
 
-    def lines() -> Iterator[bytes]:
-        return _lines(path, name, returns=returns)
+    def lines(first: int = 0, last: int | None = None) -> Iterator[bytes]:
+        return _lines(path, name, first, last, returns=returns)
 
-    return textedges.graph_of(lines, sample, whole, name, n, wishes)
+    blocks = 0 if returns or _packing(path) else -(-os.path.getsize(path) // TEXT_BYTES)
+    text = textedges.Text(lines, name, sample, whole, blocks, key, comm)
+    return textedges.graph_of(text, n, wishes)
 
 
 def _no_text(name: str, wishes: Wishes) -> None:
@@ -133,17 +141,28 @@ def _sample(path: Source, name: str) -> tuple[bytes, bool, bool]:
             size *= 4
 
 
-def _lines(path: Source, name: str, *, returns: bool = False) -> Iterator[bytes]:
-    """A file's text, cut at ends of lines.
+def _lines(path: Source, name: str, first: int = 0, last: int | None = None, *,
+           returns: bool = False) -> Iterator[bytes]:
+    """A file's text, cut at ends of lines: lines that end in some of its blocks.
 
     Args:
+        first, last: blocks first to last - 1 of `TEXT_BYTES` each; None: all.
         returns: lines end with a CR alone.
     """
+    if first == last:
+        return
     with _told(name), _open(path) as file:
-        rest, first = b"", True
-        while text := file.read(TEXT_BYTES):
-            if first:
-                text, first = text.removeprefix(BOM), False
+        rest = b""
+        if first:
+            file.seek((first - 1) * TEXT_BYTES)
+            before = file.read(TEXT_BYTES)
+            rest = before[before.rfind(b"\n") + 1 :]
+        for block in itertools.count(first):
+            text = file.read(TEXT_BYTES) if block != last else b""
+            if not text:
+                break
+            if block == 0:
+                text = text.removeprefix(BOM)
             if returns:
                 text = text.replace(b"\r", b"\n")
             end = text.rfind(b"\n") + 1
@@ -155,8 +174,8 @@ def _lines(path: Source, name: str, *, returns: bool = False) -> Iterator[bytes]
             if len(rest) > TEXT_BYTES:
                 raise ValueError(f"{name}: a line of more than {TEXT_BYTES} bytes; give lines "
                                  "of source, target and perhaps a weight")
-        if rest:
-            yield rest
+        if rest and not file.read(1):
+            yield rest  # behind the last end of a line
 
 
 @contextlib.contextmanager
@@ -184,10 +203,15 @@ def _check_file(path: Source, name: str) -> None:
                          "every slot can read") from None
 
 
-def _open(path: Source) -> IO[bytes]:
+def _packing(path: Source) -> Any:
+    """The function that opens a packed file; None: the file is not packed."""
     with open(path, "rb") as file:
         begin = file.read(8)
-    for magic, (suffix, opener) in PACKED.items():
-        if begin.startswith(magic) or Path(path).suffix == suffix:
-            return opener(path)  # type: ignore[no-any-return]
-    return open(path, "rb")
+    return next((opener for magic, (suffix, opener) in PACKED.items()
+                 if begin.startswith(magic) or Path(path).suffix == suffix), None)
+
+
+def _open(path: Source) -> IO[bytes]:
+    opener: Any = _packing(path) or open
+    found: IO[bytes] = opener(path, "rb")
+    return found

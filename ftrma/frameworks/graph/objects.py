@@ -21,7 +21,8 @@ KNOWN = ("a path, a matrix or array of scipy.sparse, a graph of NetworkX or igra
          "pandas, polars or Arrow, or arrays (source, target) or (source, target, weight)")
 
 
-def load(source: Any, *, n: int | None = None, relabel: bool = False, **options: Any) -> Graph:
+def load(source: Any, *, n: int | None = None, relabel: bool = False, comm: Any = None,
+         **options: Any) -> Graph:
     """A graph from a file, or of an object.
 
     A path: see `files.load`. A matrix of scipy.sparse: rows are sources, and its entries weights. A
@@ -32,7 +33,7 @@ def load(source: Any, *, n: int | None = None, relabel: bool = False, **options:
 
     Args:
         source: the same edges on each slot.
-        n, relabel, options: see `files.load`; columns, one_based and labels are for tables,
+        n, relabel, comm, options: see `files.load`; columns, one_based and labels are for tables,
             weighted is for all.
 
     Raises:
@@ -40,7 +41,7 @@ def load(source: Any, *, n: int | None = None, relabel: bool = False, **options:
         TypeError: the object is none of these.
     """
     if isinstance(source, str | os.PathLike):
-        return files.load(source, n=n, relabel=relabel, **options)
+        return files.load(source, n=n, relabel=relabel, comm=comm, **options)
     if relabel and n is not None:
         raise ValueError(f"n {n} and relabel, which finds out n; leave one of them out")
     what, wishes = type(source).__name__, Wishes(**options)

@@ -6,10 +6,11 @@ import weakref
 from typing import Any
 
 from ...framework import entries, kept
-from . import cache
+from . import cache, shuffle
 from .parts import Graph, Part, Partition, partition_of
 from .references import Ints
 from .runner import Saved, Settings, forget, kill_place
+from .shuffle import agree
 
 ARRAYS = ("ids", "ptr", "target", "weight", "targets", "bounds")  # of a part
 
@@ -20,9 +21,13 @@ class PartStore:
     Args:
         comm: of the slots.
         by_default: checkpoints hold parts of graphs from files, if the settings name no topology.
+        together: `part` is called by all slots at once, so they read a graph together if none has
+            its part.
     """
 
-    def __init__(self, comm: Any, settings: Settings, *, by_default: bool = False) -> None:
+    def __init__(self, comm: Any, settings: Settings, *, by_default: bool = False,
+                 together: bool = False) -> None:
+        self._together = together and comm.size > 1
         self.comm, self.settings, self._by_default = comm, settings, by_default
         self.topology = settings.topology or ("files" if settings.cache is not None else None)
         self._parts: weakref.WeakKeyDictionary[Graph, Part] = weakref.WeakKeyDictionary()
@@ -45,7 +50,7 @@ class PartStore:
         return found
 
     def part(self, graph: Graph, partition: Partition, run: int) -> Part:
-        """This slot's part, kept from now on: kept before, saved, or made by this slot alone."""
+        """This slot's part, kept from now on: kept before, saved, or made by this slot or all."""
         kill_place("load")
         key, found = f"part {run} ", self._parts.get(graph)
         if f"{key}ids" in kept:
@@ -57,7 +62,8 @@ class PartStore:
                        if key + name in entries}
             found = Part(**arrays)
         elif found is None:
-            found = self.make(graph, partition)
+            found = self._cached(graph, partition)
+        found = self._made(graph, partition, found)
         self._parts[graph] = found
         for name in reversed(ARRAYS):  # "ids" is kept last: it says that all are there
             if (array := getattr(found, name)) is not None:
@@ -65,16 +71,35 @@ class PartStore:
         kept[f"edges {run}"] = len(found.target)
         return found
 
-    def make(self, graph: Graph, partition: Partition) -> Part:
-        """This slot's part, made by this slot alone or read from the cache."""
+    def _cached(self, graph: Graph, partition: Partition) -> Part | None:
+        """This slot's part from the cache, if there is one."""
         directory = self.settings.cache
         if self.topology != "files" or directory is None:
-            return graph.part(partition, self.comm.rank)
-        found = cache.read(directory, graph, partition, self.comm.rank)
-        if found is None:
+            return None
+        return cache.read(directory, graph, partition, self.comm.rank)
+
+    def make(self, graph: Graph, partition: Partition) -> Part:
+        """This slot's part from the cache, or made; not kept."""
+        return self._made(graph, partition, self._cached(graph, partition))
+
+    def _made(self, graph: Graph, partition: Partition, found: Part | None) -> Part:
+        """This slot's part: the one that it has, or made by all slots together, or by it alone.
+
+        MPI: collective over all slots, if they are together and the graph can be read so.
+        """
+        if self._together and graph.slices is not None and not any(agree(
+                self.comm, (int(found is not None),))[0]):
+            found = shuffle.part(self.comm, graph, partition)
+            self._leave(graph, partition, found)
+        elif found is None:
             found = graph.part(partition, self.comm.rank)
-            cache.write(directory, graph, partition, self.comm.rank, found)
+            self._leave(graph, partition, found)
         return found
+
+    def _leave(self, graph: Graph, partition: Partition, part: Part) -> None:
+        directory = self.settings.cache
+        if self.topology == "files" and directory is not None:
+            cache.write(directory, graph, partition, self.comm.rank, part)
 
     def save(self, graph: Graph, part: Part, run: int, saved: Saved, *, heavy: bool) -> None:
         """Have checkpoints hold this slot's part, if the topology or the recovery wants that.

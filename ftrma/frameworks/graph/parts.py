@@ -150,6 +150,9 @@ class Part:
         return slice(int(self.bounds[slot]), int(self.bounds[slot + 1]))
 
 
+Slices = Callable[[int, int], Iterator[EdgeArrays]]
+
+
 class Graph:
     """A directed graph, of which each slot makes its own part.
 
@@ -164,6 +167,8 @@ class Graph:
         key: tells the graph from all other graphs, in all jobs, or is a function that gives that;
             "": nothing tells it.
         read_as: how its file was read, for people.
+        slices: gives of so many slices one, by its number: chunks of edges, of which all slices
+            together have those of `chunks`, in that order; None: edges are read whole.
 
     Raises:
         ValueError: there are no vertices, or (when edges are looked at) an edge leads out of them.
@@ -171,16 +176,29 @@ class Graph:
 
     def __init__(self, n: int, chunks: Callable[[], Iterator[EdgeArrays]], what: str,
                  names: AnyArray | None = None, *, file: bool = False, edges: int = 0,
-                 key: str | Callable[[], str] = "", read_as: str = "") -> None:
+                 key: str | Callable[[], str] = "", read_as: str = "",
+                 slices: Slices | None = None) -> None:
         if n < 1:
             raise ValueError(f"{what}: a graph of {n} vertices; it needs one at least")
         self.n, self.chunks, self.what, self.names = n, chunks, what, names
         self.file, self.edges, self._key, self.read_as = file, edges, key, read_as
+        self.slices = slices
 
     @cached_property
     def key(self) -> str:
         """Text that tells the graph from all others; found when it is asked for first."""
         return self._key if isinstance(self._key, str) else self._key()
+
+    def through(self, change: Callable[[Ints, Ints, Floats | None], Iterator[EdgeArrays]]
+                ) -> tuple[Callable[[], Iterator[EdgeArrays]], Slices | None]:
+        """The `chunks` and `slices` of a graph whose chunks are made of this one's."""
+        def changed(chunks: Iterator[EdgeArrays]) -> Iterator[EdgeArrays]:
+            for chunk in chunks:
+                yield from change(*chunk)
+
+        slices = self.slices
+        return (lambda: changed(self.chunks()),
+                None if slices is None else lambda i, many: changed(slices(i, many)))
 
     def derived(self, what: str) -> Callable[[], str]:
         """Gives the key of a graph that is made of this one."""
@@ -196,21 +214,34 @@ class Graph:
         if self.n // partition.slots >= kernels.MOST:
             raise ValueError(f"{self.what}: {self.n} vertices on {partition.slots} slots, which "
                              "have less than 2**32 each; relabel it if few of them have edges")
-        self._check_room(partition.slots)
+        self.check_room(partition.slots)
         watch = MemoryWatch(self.what)
-        short = np.uint32 if self.n <= kernels.MOST else np.int64
-        rows, targets, weights = [np.zeros(0, np.uint32)], [np.zeros(0, short)], []
-        ids = partition.ids(slot)
+        rows, targets, weights = [np.zeros(0, np.uint32)], [np.zeros(0, self.short)], []
         for source, target, weight in self.chunks():
-            self._check(source, target, weight)
+            self.check(source, target, weight)
             mine = np.flatnonzero(partition.owns(slot, source))
             rows.append(partition.local(source[mine]).astype(np.uint32))
-            targets.append(target[mine].astype(short))
+            targets.append(target[mine].astype(self.short))
             if weight is not None:
                 weights.append(weight[mine])
             size = len(mine) * (4 + targets[0].itemsize + (0 if weight is None else 8))
             watch.took(size, 2 * (watch.taken + size))  # the pieces are put together, then sorted
-        row, target = np.concatenate(rows), np.concatenate(targets)
+        return self.assemble(partition, slot, np.concatenate(rows), np.concatenate(targets),
+                             np.concatenate(weights) if weights else None)
+
+    @property
+    def short(self) -> type[np.uint32 | np.int64]:
+        """The smallest dtype that ids fit."""
+        return np.uint32 if self.n <= kernels.MOST else np.int64
+
+    def assemble(self, partition: Partition, slot: int, row: Numbers, target: AnyArray,
+                 weight: Floats | None) -> Part:
+        """A slot's part of its edges, which are in the order of the graph.
+
+        Args:
+            row: number of each edge's source among the slot's vertices.
+            target: ids.
+        """
         there = np.zeros(self.n, bool)
         there[target] = True
         distinct = np.flatnonzero(there)
@@ -219,7 +250,7 @@ class Graph:
         distinct = distinct[order]
         number = np.zeros(self.n, np.uint32)
         number[distinct] = np.arange(len(distinct), dtype=np.uint32)
-        weight = np.concatenate(weights) if weights else None
+        ids = partition.ids(slot)
         ptr, numbers, weight = kernels.csr(row, number[target], weight, len(ids))
         return Part(ids, ptr, numbers, weight, distinct, bounds)
 
@@ -236,11 +267,12 @@ class Graph:
                              "the graph if few vertices have edges, or give another partition")
         found = np.zeros(self.n, np.int64)
         for source, target, weight in self.chunks():
-            self._check(source, target, weight)
+            self.check(source, target, weight)
             np.add.at(found, source, 1)
         return found
 
-    def _check_room(self, slots: int) -> None:
+    def check_room(self, slots: int) -> None:
+        """Refuse a graph whose parts need more than the memory that is left, see `part`."""
         # A vertex takes 5 bytes, an edge of the slot twice a row and a target.
         need, free = 5 * self.n + 16 * self.edges // slots, available_bytes()
         if need > free:
@@ -249,7 +281,8 @@ class Graph:
                              f"its machine has {_gib(free)} free; use more slots on more machines, "
                              "or relabel the graph if few vertices have edges")
 
-    def _check(self, source: Ints, target: Ints, weight: Floats | None) -> None:
+    def check(self, source: Ints, target: Ints, weight: Floats | None) -> None:
+        """Refuse edges that lead out of the graph, and weights that are NaN."""
         for name, ids in (("source", source), ("target", target)):
             if len(ids) and not 0 <= ids.min() <= ids.max() < self.n:
                 wrong = ids[(ids < 0) | (ids >= self.n)][0]
@@ -380,13 +413,13 @@ def _check_edges(what: str, ends: Sequence[AnyArray], arrays: Sequence[AnyArray]
 def symmetric(graph: Graph) -> Graph:
     """The graph with each edge in both directions."""
 
-    def chunks() -> Iterator[EdgeArrays]:
-        for source, target, weight in graph.chunks():
-            yield source, target, weight
-            yield target, source, weight
+    def change(source: Ints, target: Ints, weight: Floats | None) -> Iterator[EdgeArrays]:
+        yield source, target, weight
+        yield target, source, weight
 
-    return Graph(graph.n, chunks, graph.what, graph.names, file=graph.file,
-                 edges=2 * graph.edges, key=graph.derived("symmetric"), read_as=graph.read_as)
+    chunks, slices = graph.through(change)
+    return Graph(graph.n, chunks, graph.what, graph.names, file=graph.file, edges=2 * graph.edges,
+                 key=graph.derived("symmetric"), read_as=graph.read_as, slices=slices)
 
 
 def relabel(graph: Graph) -> Graph:
@@ -402,12 +435,13 @@ def relabel(graph: Graph) -> Graph:
         names = np.union1d(names, np.concatenate([source, target]))
         watch.took(names.nbytes - watch.taken, 2 * names.nbytes)
 
-    def chunks() -> Iterator[EdgeArrays]:
-        for source, target, weight in graph.chunks():
-            yield np.searchsorted(names, source), np.searchsorted(names, target), weight
+    def change(source: Ints, target: Ints, weight: Floats | None) -> Iterator[EdgeArrays]:
+        yield np.searchsorted(names, source), np.searchsorted(names, target), weight
 
     if not len(names):
         raise ValueError(f"{graph.what}: has no edges, so no vertices when it is relabelled")
+    chunks, slices = graph.through(change)
     return Graph(len(names), chunks, graph.what,
                  names if graph.names is None else graph.names[names], file=graph.file,
-                 edges=graph.edges, key=graph.derived("relabelled"), read_as=graph.read_as)
+                 edges=graph.edges, key=graph.derived("relabelled"), read_as=graph.read_as,
+                 slices=slices)

@@ -9,40 +9,64 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from . import kernels, textform, textguess, texthead
+from . import kernels, shuffle, textform, textguess, texthead
 from .parts import Graph
-from .references import EdgeArrays
+from .references import EdgeArrays, Floats, Ints
 from .textform import TextForm
 from .textguess import Wishes
 from .texthead import Head, Metis
 
-Stretches = Callable[[], Iterator[bytes]]  # gives a file's text, cut at ends of lines
+Stretches = Callable[..., Iterator[bytes]]  # gives the text of some blocks, cut at ends of lines
+LARGE = 1 << 62  # more than any id
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-def graph_of(lines: Stretches, sample: bytes, whole: bool, name: str, n: int | None,
-             wishes: Wishes) -> tuple[Graph, str]:
+@dataclass
+class Text:
+    """A text in a file.
+
+    Attributes:
+        lines: gives the text of blocks first to last - 1, (0, None): of all.
+        blocks: number of the blocks; 0: the text can be read from its beginning alone.
+        key: tells the file and its state from others.
+        comm: of slots that all read the text now; None: this slot reads it alone.
+    """
+
+    lines: Stretches
+    name: str
+    sample: bytes
+    whole: bool
+    blocks: int
+    key: str
+    comm: Any = None
+
+
+def graph_of(text: Text, n: int | None, wishes: Wishes) -> tuple[Graph, str]:
     """The graph of a text, and how it is read, for people.
 
     Args:
-        sample: the first lines; `whole`: there are no others.
         n: vertices, if the user says how many.
+
+    MPI: collective over the text's slots, if there are some.
 
     Raises:
         ValueError: the text is no graph, or not as the user wishes to read it.
     """
+    lines, name, sample, whole = text.lines, text.name, text.sample, text.whole
     if sample[:2] in UTF16:
         raise ValueError(f"{name}: is UTF-16; save it as UTF-8")
     if sample[:14].lower() == b"%%matrixmarket" or re.search(r"\.mtx(\.|$)", name):
-        return _with_head(lines, texthead.matrix_market(sample, name), name, "Matrix Market",
+        return _with_head(text, texthead.matrix_market(sample, name), "Matrix Market",
                           counted=True)
     free = wishes.columns is None and wishes.skip is None and wishes.separator is None
     if free and not wishes.labels:
         if (arcs := texthead.dimacs(sample)) is not None:
-            return _with_head(lines, arcs, name, "DIMACS", counted=not arcs.both)
+            return _with_head(text, arcs, "DIMACS", counted=not arcs.both)
         if (head := texthead.metis(sample, whole)) is not None:
             return (Graph(head.n, lambda: _neighbours(lines, head, name), name,
                           edges=2 * head.edges),
@@ -50,30 +74,40 @@ def graph_of(lines: Stretches, sample: bytes, whole: bool, name: str, n: int | N
                     f"{'' if head.weighted else 'no '}weights")
         texthead.refused(sample, name)
     found = textguess.guess(sample, name, wishes)
-    made = (_labelled if found.labels else _numbered)(lines, found.form, name, n)
-    graph, ids = made
+    graph, ids = (_labelled(lines, found.form, name, n) if found.labels else
+                  _numbered(text, found.form, n))
     return graph, f"directed, {graph.n:,} vertices, {ids}, {found.told}"
 
 
-def _with_head(lines: Stretches, head: Head, name: str, kind: str, *,
-               counted: bool) -> tuple[Graph, str]:
+def _with_head(text: Text, head: Head, kind: str, *, counted: bool) -> tuple[Graph, str]:
     """The graph of a file whose head says how many vertices and edges it has."""
+    def check(count: int) -> None:
+        if counted and count != head.entries:
+            raise ValueError(f"{text.name}: cannot be read as .mtx: it has {count} entries, and "
+                             f"its head says {head.entries}" if kind != "DIMACS" else
+                             f"{text.name}: has {count} arcs, and its head says {head.entries}")
+
     def chunks() -> Iterator[EdgeArrays]:
         count = 0
-        for source, target, weight in edges(lines, head.form, name):
-            count += len(source)
-            yield source, target, weight
-            other = np.flatnonzero(source != target) if head.both else np.zeros(0, np.int64)
-            if len(other):
-                sign = -1 if head.both == "skew" else 1
-                yield (target[other], source[other],
-                       None if weight is None else sign * weight[other])
-        if counted and count != head.entries:
-            raise ValueError(f"{name}: cannot be read as {kind} (.mtx): it has {count} entries, "
-                             f"and its head says {head.entries}" if kind != "DIMACS" else
-                             f"{name}: has {count} arcs, and its head says {head.entries}")
+        for chunk in edges(text.lines, head.form, text.name):
+            count += len(chunk[0])
+            yield chunk
+        check(count)
 
-    graph = Graph(head.n, chunks, name, edges=head.entries * (2 if head.both else 1))
+    def change(source: Ints, target: Ints, weight: Floats | None) -> Iterator[EdgeArrays]:
+        yield source, target, weight
+        other = np.flatnonzero(source != target) if head.both else np.zeros(0, np.int64)
+        if len(other):
+            sign = -1 if head.both == "skew" else 1
+            yield (target[other], source[other], None if weight is None else sign * weight[other])
+
+    sliced = _Sliced(text, head.form)
+    if sliced.ready:
+        check(sliced.look()[2])
+    made = Graph(head.n, chunks, text.name, slices=sliced.slices if sliced.ready else None)
+    both, slices = made.through(change)
+    graph = Graph(head.n, both, text.name, edges=head.entries * (2 if head.both else 1),
+                  slices=slices)
     weights = "no weights" if head.form.weight is None else \
         f"weights from column {head.form.weight + 1}"
     way = "each edge in both directions" if head.both else "directed"
@@ -101,24 +135,98 @@ def stretches(lines: Stretches, skip: int) -> Iterator[tuple[bytes, int]]:
             line0 += text.count(b"\n", begin)
 
 
-def _numbered(lines: Stretches, form: TextForm, name: str, n: int | None) -> tuple[Graph, str]:
+def _numbered(text: Text, form: TextForm, n: int | None) -> tuple[Graph, str]:
     """The graph of an edge list whose ids are numbers; and its ids in words."""
     def chunks() -> Iterator[EdgeArrays]:
-        return edges(lines, form, name)
+        return edges(text.lines, form, text.name)
 
-    ids = "1-based" if form.base else "0-based"
+    ids, sliced = "1-based" if form.base else "0-based", _Sliced(text, form)
+    slices = sliced.slices if sliced.ready else None
     if n is not None:
         next(chunks(), None)  # a file that is no text is refused here
-        return Graph(n, chunks, name), ids
-    most, least = -1, 1 << 62
-    for source, target, _ in chunks():
-        most = max(most, int(source.max()), int(target.max()))
-        least = min(least, int(source.min()), int(target.min()))
+        return Graph(n, chunks, text.name, slices=slices), ids
+    most, least, count = sliced.look() if sliced.ready else _extremes(chunks())
     if most < 0:
-        raise ValueError(f"{name}: has no edges; give n for a graph without any")
+        raise ValueError(f"{text.name}: has no edges; give n for a graph without any")
     if least == 1 and not form.base:
         ids += " though the least id is 1 (one_based=True or --one-based leaves vertex 0 out)"
-    return Graph(most + 1, chunks, name), ids
+    return Graph(most + 1, chunks, text.name, edges=count, slices=slices), ids
+
+
+def _extremes(chunks: Iterator[EdgeArrays]) -> tuple[int, int, int]:
+    """The largest id, the least one, and the number of edges; -1 and a large number if none is."""
+    most, least, count = -1, LARGE, 0
+    for source, target, _ in chunks:
+        most = max(most, int(source.max()), int(target.max()))
+        least = min(least, int(source.min()), int(target.min()))
+        count += len(source)
+    return most, least, count
+
+
+class _Sliced:
+    """The edges of a text of which each of several slots reads some blocks.
+
+    A slice that was looked at is held until it is used, so that it is read once.
+
+    Attributes:
+        ready: the text can be read so, and there are several slots.
+    """
+
+    seen: ClassVar[dict[tuple[str, int, int], tuple[int, int, int]]] = {}  # by this process
+
+    def __init__(self, text: Text, form: TextForm) -> None:
+        self.text, self.form = text, form
+        self._held: list[tuple[Any, Any, Floats | None]] | None = None
+        head = form.skip <= text.sample.count(b"\n")  # all that is left out lies in block 0
+        self.ready = bool(text.blocks and head and text.comm is not None and text.comm.size > 1)
+
+    def slices(self, i: int, many: int) -> Iterator[EdgeArrays]:
+        """The edges of slice i of so many."""
+        comm = self.text.comm
+        if self._held is not None and (i, many) == (comm.rank, comm.size):
+            held, self._held = self._held, None
+            held.reverse()
+            while held:
+                source, target, weight = held.pop()
+                yield source.astype(np.int64), target.astype(np.int64), weight
+            return
+        first, last = (self.text.blocks * k // many for k in (i, i + 1))
+        form = self.form if first == 0 else replace(self.form, skip=0)
+        try:
+            yield from edges(lambda: self.text.lines(first, last), form, self.text.name)
+        except ValueError:
+            for _ in edges(self.text.lines, self.form, self.text.name):
+                pass  # which knows the number of the line that is wrong
+            raise
+
+    def look(self) -> tuple[int, int, int]:
+        """The largest id, the least one, and the number of edges of the whole text.
+
+        Raises:
+            ValueError: a line is no edge; on all slots.
+
+        MPI: collective over all slots.
+        """
+        comm, problem = self.text.comm, ""
+        key = (self.text.key, comm.rank, comm.size)
+        found = self.seen.get(key, (-1, LARGE, 0))
+        if key not in self.seen:
+            held: list[tuple[Any, Any, Floats | None]] = []
+
+            def holding() -> Iterator[EdgeArrays]:
+                for source, target, weight in self.slices(comm.rank, comm.size):
+                    most = max(int(source.max()), int(target.max()))
+                    short = np.uint32 if most < kernels.MOST else np.int64
+                    held.append((source.astype(short), target.astype(short), weight))
+                    yield source, target, weight
+
+            try:
+                found = self.seen[key] = _extremes(holding())
+                self._held = held
+            except ValueError as error:
+                problem = str(error)
+        mosts, leasts, counts = shuffle.agree(comm, found, problem)
+        return max(mosts), min(leasts), sum(counts)
 
 
 # ---- ids that are words ---------------------------------------------------------------------

@@ -1,0 +1,111 @@
+"""Parts of a graph that all slots make together: each reads a slice, and sends edges to owners.
+
+Law: a part that is made so has the bits of the part that its slot makes alone (`parts.Graph.part`),
+because edges arrive in the order of the graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from . import kernels
+from .parts import Graph, MemoryWatch, Part, Partition
+from .references import AnyArray
+
+Piece = tuple[AnyArray, list[AnyArray]]  # edges for each slot; rows, targets and weights, by slot
+
+
+def agree(comm: Any, values: tuple[int, ...], problem: str = "") -> list[list[int]]:
+    """Each value of all slots, in their order.
+
+    Args:
+        problem: what this slot cannot do; "": nothing.
+
+    Raises:
+        ValueError: a slot has a problem; that of the first slot that has one, on all slots.
+
+    MPI: collective over all slots.
+    """
+    found = comm.allgather((values, problem))
+    told = next((problem for _, problem in found if problem), "")
+    if told:
+        raise ValueError(told)
+    return [list(each) for each in zip(*(values for values, _ in found), strict=True)]
+
+
+def part(comm: Any, graph: Graph, partition: Partition) -> Part:
+    """This slot's part of a graph that has slices.
+
+    Raises:
+        ValueError: see `parts.Graph.part`; on all slots.
+
+    MPI: collective over all slots.
+    """
+    pieces, problem = [], ""
+    try:
+        graph.check_room(partition.slots)
+        pieces = _pieces(graph, partition, comm.rank)
+    except ValueError as error:
+        problem = str(error)
+    weighted = any(len(arrays) == 3 for _, arrays in pieces)
+    rounds, weights = map(max, agree(comm, (len(pieces), int(weighted)), problem))
+    kinds: list[Any] = [np.uint32, graph.short, *([np.float64] if weights else [])]
+    pieces.reverse()
+    return graph.assemble(partition, comm.rank,
+                          *_exchange(comm, pieces, rounds, kinds))
+
+
+def _pieces(graph: Graph, partition: Partition, slot: int) -> list[Piece]:
+    """The edges of this slot's slice, by their owners, chunk by chunk."""
+    assert graph.slices is not None
+    found: list[Piece] = []
+    watch = MemoryWatch(graph.what)
+    for source, target, weight in graph.slices(slot, partition.slots):
+        graph.check(source, target, weight)
+        ptr, order, _ = kernels.csr(partition.owner(source), np.arange(len(source)), None,
+                                    partition.slots)
+        arrays: list[AnyArray] = [partition.local(source).astype(np.uint32)[order],
+                                  target.astype(graph.short)[order]]
+        if weight is not None:
+            arrays.append(weight[order])
+        found.append((np.diff(ptr), arrays))
+        size = sum(array.nbytes for array in arrays)
+        watch.took(size, size)
+    return found
+
+
+def _exchange(comm: Any, pieces: list[Piece], rounds: int,
+              kinds: list[Any]) -> tuple[AnyArray, AnyArray, AnyArray | None]:
+    """Send pieces to their owners, a piece of each slot at a time; the edges that come, in order.
+
+    Args:
+        pieces: of this slot, the last one first; they are gone afterwards.
+        rounds: the most pieces of a slot.
+        kinds: dtypes of the arrays of a piece.
+    """
+    none = np.zeros(comm.size, np.int64)
+    sums = sum((counts for counts, _ in pieces), none)
+    coming = np.zeros(comm.size, np.int64)
+    comm.Alltoall(sums, coming)
+    at = np.concatenate([[0], np.cumsum(coming)[:-1]])  # where edges of each slot go next
+    found = [np.empty(int(coming.sum()), kind) for kind in kinds]
+    for _ in range(rounds):
+        counts, arrays = pieces.pop() if pieces else (none, [np.zeros(0, kind) for kind in kinds])
+        theirs = np.zeros(comm.size, np.int64)
+        comm.Alltoall(counts, theirs)
+        for array, into in zip(arrays, found, strict=True):
+            came = np.empty(int(theirs.sum()), into.dtype)
+            comm.Alltoallv(_buffer(array, counts), _buffer(came, theirs))
+            ends = np.cumsum(theirs)
+            for slot in np.flatnonzero(theirs):
+                begin = at[slot]
+                into[begin : begin + theirs[slot]] = came[ends[slot] - theirs[slot] : ends[slot]]
+        at += theirs
+    return found[0], found[1], found[2] if len(found) == 3 else None
+
+
+def _buffer(array: AnyArray, counts: AnyArray) -> list[Any]:
+    """An array and the stretches of it for each slot, as mpi4py takes them."""
+    return [array, (counts.tolist(), (np.cumsum(counts) - counts).tolist())]
