@@ -142,11 +142,12 @@ def _check_scope(native: Native) -> None:
     mpi4py binds each call to the first one in the global scope. A tool's calls go on to ``PMPI_``,
     which is the library's, so they would bypass ftrma without a word.
     """
-    scope, own = ctypes.CDLL(None), os.path.normpath(EXTENSION)
+    scope, own = ctypes.CDLL(None), ctypes.CDLL(str(EXTENSION))
     bypass: dict[str, list[str]] = {}
     for name in native.intercepted():
-        if (file := _file_of(getattr(scope, name))) != own:
-            bypass.setdefault(file, []).append(name)
+        found, mine = (ctypes.cast(getattr(of, name), ctypes.c_void_p) for of in (scope, own))
+        if found.value != mine.value:
+            bypass.setdefault(_file_of(found), []).append(name)
     if bypass:
         raise FtrmaError(in_front(bypass, os.environ.get("LD_PRELOAD", "")))
 
