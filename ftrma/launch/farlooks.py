@@ -24,7 +24,7 @@ from ..protocol.stalls import Doing
 from . import nodewords
 from .connections import Peer
 from .nodewords import NodeWords
-from .processlooks import STACKS_S, Found
+from .processlooks import MOST_STACKS_S, Found
 
 Message = dict[str, Any]
 
@@ -134,7 +134,7 @@ class FarLooks:
         return found
 
     def places(self, procs: Iterable[Proc]) -> dict[Proc, str]:
-        patience_s = (STACKS_S + timeouts.NATIVE_STACK.s + timeouts.PYTHON_STACK.s
+        patience_s = (MOST_STACKS_S + timeouts.NATIVE_STACK.s + timeouts.PYTHON_STACK.s
                       + timeouts.SILENT.s)
         found: dict[Proc, str] = {}
         for answer in self._ask("places", [*procs], patience_s):

@@ -24,7 +24,7 @@ from ..protocol.stalls import Doing
 from . import stacks
 
 SAMPLES, SAMPLE_S = 10, 0.002  # a slot that waits is awake for a moment each millisecond
-STACKS_S = 4.0  # so long stacks may be read for one verdict, but for the last one
+MOST_STACKS_S = 4.0  # so long stacks may be read for one verdict, but for the last one
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class NearLooks:
     def places(self, procs: Iterable[Proc]) -> dict[Proc, str]:
         found, began = {}, time.monotonic()
         for proc in procs:
-            late = time.monotonic() - began > STACKS_S
+            late = time.monotonic() - began > MOST_STACKS_S
             pid = self.ctl.proc[proc].pid
             found[proc] = stacks.state_in_words(pid) if late else stacks.located(pid)
         return found

@@ -103,7 +103,8 @@ def _found(path: Source, name: str, n: int | None, wishes: Wishes, key: str,
         return _lines(path, name, first, last, returns=returns)
 
     blocks = 0 if returns or _packing(path) else -(-os.path.getsize(path) // TEXT_BYTES)
-    text = textedges.Text(lines, name, sample, whole, blocks, key, comm)
+    first = sample[: TEXT_BYTES - len(BOM)].count(b"\n")
+    text = textedges.Text(lines, name, sample, whole, blocks, first, key, comm)
     return textedges.graph_of(text, n, wishes)
 
 

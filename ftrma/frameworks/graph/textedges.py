@@ -33,6 +33,7 @@ class Text:
     Attributes:
         lines: gives the text of blocks first to last - 1, (0, None): of all.
         blocks: number of the blocks; 0: the text can be read from its beginning alone.
+        first: lines that end in block 0, as far as the sample has them.
         key: tells the file and its state from others.
         comm: of slots that all read the text now; None: this slot reads it alone.
     """
@@ -42,6 +43,7 @@ class Text:
     sample: bytes
     whole: bool
     blocks: int
+    first: int
     key: str
     comm: Any = None
 
@@ -177,7 +179,7 @@ class _Sliced:
     def __init__(self, text: Text, form: TextForm) -> None:
         self.text, self.form = text, form
         self._held: list[tuple[Any, Any, Floats | None]] | None = None
-        head = form.skip <= text.sample.count(b"\n")  # all that is left out lies in block 0
+        head = form.skip <= text.first  # all that is left out lies in block 0
         self.ready = bool(text.blocks and head and text.comm is not None and text.comm.size > 1)
 
     def slices(self, i: int, many: int) -> Iterator[EdgeArrays]:

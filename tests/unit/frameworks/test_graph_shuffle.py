@@ -109,7 +109,8 @@ def test_parts_are_the_same(tmp_path_factory: pytest.TempPathFactory, seed: int,
 
         def work(comm: Comm) -> tuple[str, Part]:
             graph = MAKES[make](data.load(path, comm=comm))
-            assert (graph.slices is not None) == (slots > 1 and graph.n == whole.n)
+            if form in ("text", "weights"):  # a head may be longer than a block
+                assert (graph.slices is not None) == (slots > 1)
             if graph.slices is None:
                 return graph.read_as, graph.part(partition, comm.rank)
             return graph.read_as, shuffle.part(comm, graph, partition)
