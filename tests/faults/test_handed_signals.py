@@ -100,7 +100,7 @@ def warn(tmp_path: Path, how: str, *, several: bool = False) -> Result:
 def both(*marks: pytest.MarkDecorator) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("several", [
         pytest.param(False, id="one node", marks=marks),
-        pytest.param(True, id="several", marks=pytest.mark.full)])
+        pytest.param(True, id="several", marks=pytest.mark.nightly)])
 
 
 @pytest.mark.full

@@ -85,7 +85,7 @@ def test_a_slot_that_polls_is_replayed(way: str, rule: str) -> None:
     assert_small(result)
 
 
-@pytest.mark.parametrize("way", tiers(PLACES, full=["read", "compare"]))
+@pytest.mark.parametrize("way", tiers(PLACES, full=["read"]))
 @pytest.mark.nightly
 def test_polling_is_exact_by_its_trace(tmp_path: Path, way: str) -> None:
     path = tmp_path / "trace.json"

@@ -13,6 +13,7 @@ import pytest
 from jobs import Result, run_job
 from nodes import remove_fake_ssh, run_on_nodes
 from programs import deaths
+from tiers import tiers
 
 SLOTS, STEPS = 4, 10
 PROGRAM = f"""
@@ -64,8 +65,7 @@ def run(nodes: int) -> Result:
     return run_on_nodes(PROGRAM, SLOTS, *options, timeout=60, in_turn=nodes)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("nodes", tiers([1, 2], full=["1"]))
 def test_who_is_stopped_is_told(nodes: int) -> None:
     """Law of this file."""
     result = run(nodes)

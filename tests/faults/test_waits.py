@@ -13,6 +13,7 @@ import pytest
 from jobs import Result, run_job
 from nodes import run_on_nodes
 from programs import kinds
+from tiers import tiers
 
 SOON_S = 3.0  # on a crowded machine; what is waited for would take longer, or for ever
 
@@ -115,9 +116,14 @@ def test_on_several_nodes(way: str) -> None:
     assert_went_back_soon(run_on_nodes(LISTENS, 4, "--spares", "1", *KILL, args=[way], timeout=60))
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("way", ["closed", "taken"])
-@pytest.mark.parametrize("run", [run_job, functools.partial(run_on_nodes, tidy=False)])
+UNTIDY = functools.partial(run_on_nodes, tidy=False)
+
+
+@pytest.mark.parametrize(("run", "way"), [
+    pytest.param(run_job, "taken", marks=pytest.mark.full),
+    pytest.param(UNTIDY, "closed", marks=pytest.mark.full),
+    pytest.param(run_job, "closed", marks=pytest.mark.nightly),
+    pytest.param(UNTIDY, "taken", marks=pytest.mark.nightly)])
 def test_nothing_wakes_it(way: str, run: functools.partial[Result]) -> None:
     """Law: the job is launched again, and whom it waited for is told. A signal for which the
     program has a handler of its own is not sent."""
@@ -180,8 +186,7 @@ def assert_replayed(result: Result) -> None:
         assert memory.tolist() == [20 + before if at == before else 0 for at in range(3)], result
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("way", ["sleep", "child", "thread"])
+@pytest.mark.parametrize("way", tiers(["sleep", "child", "thread"], full=["sleep", "thread"]))
 @pytest.mark.parametrize("run", RUNS)
 def test_it_waits_on_after_a_repair_in_place(way: str, run: functools.partial[Result]) -> None:
     """Law: others do not wait for what it waits for, and it waits on as if nothing had been."""
