@@ -54,7 +54,7 @@ __attribute__((constructor)) static void begin(void)
     if (!acts || !all)
         return;
     const char *rest = strchr(all, ':'); /* this library is the first */
-    const char *last = strstr(all, "loopback.so"); /* by the name of the link that it came by */
+    const char *last = strstr(all, "/loopback.so"); /* by the name of the link that it came by */
     alone = last && (!rest || last < rest);
     if (rest)
         setenv("LD_PRELOAD", rest + 1, 1);

@@ -15,7 +15,7 @@ from vaultgroup import SEED, SIZES, Group
 
 # The examples' time depends on what runs beside them, so there is no deadline.
 settings.register_profile("unit", deadline=None,
-                          max_examples=int(os.environ.get("FTRMA_EXAMPLES", 40)))
+                          max_examples=int(os.environ.get("FTRMA_EXAMPLES", 25)))
 settings.load_profile("unit")
 
 

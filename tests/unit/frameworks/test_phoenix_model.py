@@ -313,7 +313,7 @@ CASES = {
     "cc": Case(undirected(apps.Component()), "value", components),
     "both": Case(undirected(Both()), "value", components),
     "colour": Case(undirected(apps.Colour()), "colour", colours),
-    "pull": Case(lambda g: (apps.reverse(g), apps.Pulled(apps.out_degree(g), TOLERANCE)), "rank",
+    "pull": Case(lambda g: (data.reverse(g), apps.Pulled(apps.out_degree(g), TOLERANCE)), "rank",
                  ranks, close=True),
     "residual": Case(lambda g: (g, apps.Residual(N, TOLERANCE)), "rank", ranks, close=True),
     "core": Case(undirected(apps.Core(K)), "value", core),
