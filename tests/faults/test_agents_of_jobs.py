@@ -245,7 +245,7 @@ def test_nobody_goes_on_before_the_arrival_is_on_all_nodes(call: str) -> None:
     assert result.status == 0, result
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_node_whose_agents_do_not_come_up_is_given_up() -> None:
     """Law: it is told, the node's first process ends, and the job goes on from its checkpoint."""
     text = """

@@ -196,8 +196,8 @@ def test_it_waits_on_after_a_repair_in_place(way: str, run: functools.partial[Re
     assert result.stats["recoveries"][0]["seconds"] < SOON_S, result
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize("run", [pytest.param(RUNS[0], marks=pytest.mark.nightly),
+                                 pytest.param(RUNS[1], marks=pytest.mark.full)])
 def test_one_that_computes_is_waited_for(run: functools.partial[Result]) -> None:
     """Law: it comes with its next call, and it is told who keeps the others waiting."""
     result = run(PAUSES, 3, "--spares", "2", "--policy", "causal", "--kill", "1@fence:5",

@@ -192,7 +192,7 @@ def test_random_programs() -> None:
     sweep(SEED, 25)
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_more_random_programs() -> None:
     """Law: see above."""
     sweep(SEED + 1000, 250)

@@ -55,7 +55,7 @@ def kernels(tmp_path_factory):
     [pytest.param(driver, flags, id=f"{driver}-{name}") for driver in SOURCES
      for name, flags in (("sanitized", SANITIZED), ("O3", ["-O3"]),
                          ("portable-only", ["-O2", "-DFTRMA_PORTABLE"]))],
-    full=["test_kernels-sanitized", "test_gf-sanitized", "test_kernels-portable-only",
+    full=["test_gf-sanitized", "test_kernels-portable-only",
           "test_gf-portable-only"]))
 def test_every_variant_equals_its_reference(tmp_path, kernels, driver, flags):
     program = tmp_path / driver
