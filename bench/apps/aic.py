@@ -11,6 +11,7 @@ Source: see ``aic_programs.py``.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 from collections.abc import Callable
@@ -112,6 +113,7 @@ def save(path_: str, values: Any) -> int:
 def main(arguments: list[str]) -> int:
     """Run one of them; the result is the exit status."""
     slot, status = MPI.COMM_WORLD.rank, 0
+    tell = functools.partial(outfile.tell_first, who="aic", unasked=slot == 0)
     try:
         options = parse(arguments)
         del sys.argv[1:]  # what tells a run from others is in the program and the graph
@@ -131,16 +133,14 @@ def main(arguments: list[str]) -> int:
             print(json.dumps(found, default=float), flush=True)
             status = status or int(not found.get("right", True))
     except MemoryError as error:
-        if slot == 0:
-            outfile.tell(f"error: {options.graph} does not fit: {error}; use more slots on more "
-                         "machines, or a smaller graph", who="aic")
+        tell(f"error: {options.graph} does not fit: {error}; use more slots on more machines, or a "
+             "smaller graph")
         return 2
     except aic.Diverged as error:  # in one slot
         outfile.tell(f"error: {error}", who="aic")
         return 1
     except (ValueError, OSError) as error:
-        if slot == 0:
-            outfile.tell(f"error: {error}", who="aic")
+        tell(f"error: {error}")
         return 2
     return status
 

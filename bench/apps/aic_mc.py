@@ -15,6 +15,7 @@ Source: section 5.1 of the paper; Yun et al. 2014.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import sys
@@ -149,6 +150,7 @@ def save(path: str, model: aic.MatrixCompletion, ids: Mapping[str, Any]) -> int:
 def main(arguments: list[str]) -> int:
     """Fit a model; the result is the exit status."""
     slot, status = MPI.COMM_WORLD.rank, 0
+    tell = functools.partial(outfile.tell_first, who="aic", unasked=slot == 0)
     try:
         options = parse(arguments)
         model, ids, told = fitted(options)
@@ -159,12 +161,10 @@ def main(arguments: list[str]) -> int:
             print(json.dumps(told, default=float), flush=True)
             status = status or int(not told.get("right", True))
     except OSError as error:
-        if slot == 0:
-            outfile.tell(f"error: {options.matrix}: {error.strerror or error}", who="aic")
+        tell(f"error: {options.matrix}: {error.strerror or error}")
         return 2
     except (ValueError, TypeError) as error:
-        if slot == 0:
-            outfile.tell(f"error: {error}", who="aic")
+        tell(f"error: {error}")
         return 2
     return status
 

@@ -12,6 +12,7 @@ Source: see ``pregel.py`` and ``phoenix.py``.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
 import time
@@ -345,6 +346,7 @@ def times(reports: list[Any], loading_s: float, run_s: float) -> dict[str, Any]:
 def main(arguments: list[str]) -> int:
     """Run one of them; the result is the exit status."""
     slot, status = MPI.COMM_WORLD.rank, 0
+    tell = functools.partial(outfile.tell_first, who="graph", unasked=slot == 0)
     try:
         options = parse(arguments)
         del sys.argv[1:]  # what tells a run from others is in the program and the graph
@@ -375,13 +377,11 @@ def main(arguments: list[str]) -> int:
                 **({"top": top} if top else {}),
                 "out": None if status else options.out}), flush=True)
     except MemoryError as error:
-        if slot == 0:
-            outfile.tell(f"error: {options.graph} does not fit: {error}; use more slots on more "
-                         "machines, or a smaller graph", who="graph")
+        tell(f"error: {options.graph} does not fit: {error}; use more slots on more machines, or a "
+             "smaller graph")
         return 2
     except (ValueError, OSError, graph.NotEnded) as error:
-        if slot == 0:
-            outfile.tell(f"error: {error}", who="graph")
+        tell(f"error: {error}")
         return 2
     return status
 

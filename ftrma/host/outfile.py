@@ -24,11 +24,13 @@ import secrets
 import select
 import stat
 import sys
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from . import messages, timeouts
+from . import messages, private, timeouts
 
 MOST_LINKS = 40  # as the kernel's
 BLOCK_BYTES = 1 << 20
@@ -355,6 +357,26 @@ def tell(text: str, before: str = "", *, who: str = messages.FTRMA, needed: bool
         who, needed: see `messages.line`.
     """
     _to_stderr(before, messages.line(text, who=who, needed=needed))
+
+
+def tell_first(text: str, *, who: str, unasked: bool) -> None:
+    """Write a line that several slots of a job may have: the first one of a node does.
+
+    Args:
+        who: see `messages.line`.
+        unasked: this process writes it where there is no job, whose directory says who is first.
+    """
+    job = os.environ.get("FTRMA_JOB")
+    if job:
+        unasked = True
+        with contextlib.suppress(OSError):  # on another node its directory has another name
+            name = f"told-{zlib.crc32(text.encode(errors='replace')):08x}"
+            try:
+                private.make(Path(job, name)).close()
+            except FileExistsError:
+                unasked = False
+    if unasked:
+        tell(text, who=who)
 
 
 def tell_details(text: str, at: float = 0.0) -> None:

@@ -25,6 +25,7 @@ from nodes import remove_fake_ssh, run_on_nodes
 from programs import final_memory, kinds
 from scipy.sparse import csgraph
 from tiers import tiers
+from tree import APPS
 
 SCRIPT = Path(__file__).parent / "graphs.py"
 SLOTS = 4
@@ -864,3 +865,26 @@ def test_names_go_through(tmp_path: Path) -> None:
                        (("--weighted", "--unweighted"), "give one of them")):
         result = command("sssp", *words, *more)
         assert result.status == 2 and told in result.stderr, result
+
+
+ALONE = """
+import sys
+from ftrma import MPI
+sys.path.insert(0, APPS)
+import graph as app
+of, bad = app.graph_of, sys.argv[2]
+def graph_of(engine, options):
+    if bad in ("all", str(MPI.COMM_WORLD.rank)):
+        raise ValueError("edges are odd")
+    return of(engine, options)
+app.graph_of = graph_of
+sys.exit(app.main(["pagerank", "rmat:8"]))
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("bad", ["0", "2", "all"])
+def test_a_mistake_of_any_slot_is_told_once(bad: str) -> None:
+    text = ALONE.replace("APPS", repr(str(APPS)))
+    result = run_job(text, 3, args=[bad])
+    assert result.status == 2 and result.stderr.count("graph: error: edges are odd\n") == 1, result

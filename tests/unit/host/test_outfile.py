@@ -578,3 +578,21 @@ def test_telling_needs_no_stderr(
     monkeypatch.setattr(sys, "stderr", closed)
     outfile.tell("warning: x")
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_first_of_several_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Law: of processes that have the same to say in a job one says it; without a job, or where its
+    directory is not, nobody is silent who would be alone with it."""
+    monkeypatch.setenv("FTRMA_JOB", str(tmp_path))
+    for text in ("a", "b", "a"):
+        outfile.tell_first(text, who="graph", unasked=False)
+    assert capsys.readouterr().err == "graph: a\ngraph: b\n"
+    monkeypatch.setenv("FTRMA_JOB", str(tmp_path / "elsewhere"))
+    outfile.tell_first("a", who="graph", unasked=False)
+    assert capsys.readouterr().err == "graph: a\n"
+    monkeypatch.delenv("FTRMA_JOB")
+    for unasked in (False, True):
+        outfile.tell_first("a", who="graph", unasked=unasked)
+    assert capsys.readouterr().err == "graph: a\n"
