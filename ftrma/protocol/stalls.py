@@ -94,7 +94,7 @@ def judge(looks: Sequence[SlotLook], limit_s: float, *, by_steps: bool = False) 
     still = {look.slot: look for look in looks if look.still_s >= limit_s}
     blamed = [look for look in still.values() if look.doing in TO_BLAME]
     if not blamed and len(still) == len(looks):
-        # Such a slot may go on unseen; but if it did, the others would not all stand still.
+        # A silent slot may go on unseen; but if it did, the others would not all stand still.
         blamed = [look for look in looks if look.doing is Doing.SILENT]
     if blamed:
         return _verdict("stall", blamed)

@@ -53,7 +53,7 @@ def test_jobs_that_a_number_draws(first: int, count: int) -> None:
     assert min(tally.recoveries[kind] for kind in ("causal", "rollback", "relaunch")) > count / 50
 
 
-# Those of the data plane in C are not visited here.
+# The simulator has no data plane, so processes never come by the places in that code.
 PLACES = [name for name in FAILPOINTS if name not in (
     "get", "atomic", "flush", "fence", "lock-held", "call", "time", "replay", "demand")]
 

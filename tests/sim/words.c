@@ -37,7 +37,7 @@ static void sim_point(void)
     ({ sim_point(); __atomic_compare_exchange_n(__VA_ARGS__); })
 
 #include "control.h"
-/* What stands below takes the place of these functions. */
+/* These functions of control.c get other names, since the simulator has its own, below. */
 #define ftrma_now_ns shipped_now_ns
 #define ftrma_wait_step shipped_wait_step
 #define ftrma_nap shipped_nap
