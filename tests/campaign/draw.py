@@ -1,0 +1,121 @@
+"""Draws jobs: a number says the program, its options, and who dies where and when."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .works import Work, draw_work
+
+SERVER_PLACES = {"sum": 6, "commit": 6, "fold": 6, "folded": 6, "repair": 2, "restore": 2}
+REPAIR_PLACES = {"repair": 2, "restore": 2, "reset": 2, "reentry": 2, "replay": 6, "live": 2}
+EDGES = {"start": 1, "end": 1}
+SPARE_PLACES = {"repair": 2, "restore": 2}
+LONGEST_S = 1.5  # a death by a timer comes within this time
+BY_PLACE, BY_TIMER = 0.62, 0.74  # shares of deaths, the others come from outside
+OF_LAUNCHER = 0.04  # share of deaths from outside
+AGENTS = 0.2  # share of deaths at places that take the node's agent instead
+
+
+@dataclass(frozen=True)
+class Strike:
+    """A SIGKILL from outside.
+
+    Attributes:
+        part: when: of the time from the first process of the job to the end of a run without
+            deaths.
+        pick: chooses among the living processes.
+        launcher: it strikes the launcher.
+    """
+
+    part: float
+    pick: int
+    launcher: bool
+
+
+@dataclass(frozen=True)
+class Case:
+    """One job of the campaign.
+
+    Attributes:
+        seed: which draws it.
+        options: of ``ftrma run``, without those for nodes and rules.
+        strength: checksum ranks of each group.
+        nodes: over which its ranks go in turn.
+        rules: for ``--kill``.
+        strikes: deaths from outside.
+    """
+
+    seed: int
+    work: Work
+    options: tuple[str, ...]
+    group_size: int
+    strength: int
+    nodes: int
+    rules: tuple[str, ...]
+    strikes: tuple[Strike, ...]
+    policy: str
+
+
+def visit(dice: random.Random, most: int) -> int:
+    """Draw a visit, early ones more often."""
+    return max(1, min(most, int(most ** dice.random() * 1.2)))
+
+
+def draw_rule(dice: random.Random, work: Work, checksums: int, spares: int, nodes: int) -> str:
+    """Draw a death at a place, or by a timer, for one of the roles."""
+    role = dice.choices(["slot", "checksum", "spare"], [7, 2, 1 if spares else 0])[0]
+    most: Mapping[str, int]
+    if role == "slot":
+        victim = str(dice.randrange(work.slots))
+        most = dice.choice([work.most, work.most, work.most, work.most, REPAIR_PLACES, EDGES])
+    elif role == "checksum":
+        victim, most = f"c{dice.randrange(checksums)}", SERVER_PLACES
+    else:
+        victim, most = f"s{dice.randrange(spares)}", SPARE_PLACES
+    if dice.random() < (BY_TIMER - BY_PLACE) / BY_TIMER:
+        return f"{victim}@time:{dice.uniform(0.01, LONGEST_S):.3f}"
+    place = dice.choice(list(most))
+    agent = "a" if nodes > 1 and role != "spare" and dice.random() < AGENTS else ""
+    return f"{agent}{victim}@{place}:{visit(dice, most[place])}"
+
+
+def draw_options(dice: random.Random, work: Work, policy: str) -> list[str]:
+    """Draw options that concern no layout."""
+    found = ["--policy", policy] if policy != "auto" else []
+    if not work.claims:
+        found += ["--interval", dice.choice(["0", "0", "0", "0.05", "never"])]
+        if policy != "causal" and dice.random() < 0.08:
+            found += ["--rollback", "fresh"]
+        if dice.random() < 0.12:
+            found += ["--log-budget", "64K", "--demand", dice.choice(["bulk", "stream"])]
+    elif work.judge == "aic":
+        found += ["--interval", "never"]
+    return found
+
+
+def draw(seed: int) -> Case:
+    """Draw the job of a number."""
+    dice = random.Random(seed)
+    work = draw_work(dice)
+    alone = work.name.startswith("apgas")  # is told of deaths, which needs one node
+    nodes = 1 if alone else dice.choices([1, 2, 3], [86, 9, 5])[0]
+    deaths = dice.choices([1, 2, 3, 4], [30, 40, 20, 10])[0]
+    halves = work.slots == 4 and dice.random() < 0.3
+    group_size = work.slots // 2 if halves else work.slots
+    strength = dice.choice([1, 1, 2])
+    checksums = strength * (work.slots // group_size)
+    spares = dice.choice([deaths, deaths, deaths, max(deaths - 1, 0)])
+    policy = "auto" if work.claims else dice.choices(["auto", "rollback", "causal"], [75, 20, 5])[0]
+    options = ["--group-size", str(group_size), "--checksums", str(checksums),
+               "--spares", str(spares), *draw_options(dice, work, policy)]
+    rules, strikes = [], []
+    for _ in range(deaths):
+        if dice.random() < BY_TIMER:
+            rules.append(draw_rule(dice, work, checksums, spares, nodes))
+        else:
+            strikes.append(Strike(dice.random(), dice.randrange(1 << 16),
+                                  dice.random() < OF_LAUNCHER))
+    return Case(seed, work, tuple(options), group_size, strength, nodes, tuple(rules),
+                tuple(strikes), policy)
