@@ -13,7 +13,8 @@ REPAIR_PLACES = {"repair": 2, "restore": 2, "reset": 2, "reentry": 2, "replay": 
 EDGES = {"start": 1, "end": 1}
 SPARE_PLACES = {"repair": 2, "restore": 2}
 LONGEST_S = 1.5  # a death by a timer comes within this time
-BY_PLACE, BY_TIMER = 0.62, 0.74  # shares of deaths, the others come from outside
+BY_PLACE, BY_TIMER = 0.62, 0.66  # shares of deaths, the others come from outside
+WHEN = -0.1, 0.8  # its last part is the job's end, behind the program's
 OF_LAUNCHER = 0.04  # share of deaths from outside
 AGENTS = 0.2  # share of deaths at places that take the node's agent instead
 
@@ -23,8 +24,8 @@ class Strike:
     """A SIGKILL from outside.
 
     Attributes:
-        part: when: of the time from the first process of the job to the end of a run without
-            deaths.
+        part: when: of the time from the program's begin to the end of a run without deaths;
+            below 0: of the time in which the job comes up, from its end.
         pick: chooses among the living processes.
         launcher: it strikes the launcher.
     """
@@ -60,7 +61,7 @@ class Case:
 
 def visit(dice: random.Random, most: int) -> int:
     """Draw a visit, early ones more often."""
-    return max(1, min(most, int(most ** dice.random() * 1.2)))
+    return max(1, min(most, int(most ** (0.9 * dice.random()) * 1.2)))
 
 
 def draw_rule(dice: random.Random, work: Work, checksums: int, spares: int, nodes: int) -> str:
@@ -101,12 +102,12 @@ def draw(seed: int) -> Case:
     work = draw_work(dice)
     alone = work.name.startswith("apgas")  # is told of deaths, which needs one node
     nodes = 1 if alone else dice.choices([1, 2, 3], [86, 9, 5])[0]
-    deaths = dice.choices([1, 2, 3, 4], [30, 40, 20, 10])[0]
+    deaths = dice.choices([1, 2, 3, 4, 6, 8], [15, 25, 20, 15, 15, 10])[0]
     halves = work.slots == 4 and dice.random() < 0.3
     group_size = work.slots // 2 if halves else work.slots
     strength = dice.choice([1, 1, 2])
     checksums = strength * (work.slots // group_size)
-    spares = dice.choice([deaths, deaths, deaths, max(deaths - 1, 0)])
+    spares = dice.choice([deaths, deaths, deaths, deaths, max(deaths - 1, 0)])
     policy = "auto" if work.claims else dice.choices(["auto", "rollback", "causal"], [75, 20, 5])[0]
     options = ["--group-size", str(group_size), "--checksums", str(checksums),
                "--spares", str(spares), *draw_options(dice, work, policy)]
@@ -115,7 +116,7 @@ def draw(seed: int) -> Case:
         if dice.random() < BY_TIMER:
             rules.append(draw_rule(dice, work, checksums, spares, nodes))
         else:
-            strikes.append(Strike(dice.random(), dice.randrange(1 << 16),
+            strikes.append(Strike(dice.uniform(*WHEN), dice.randrange(1 << 16),
                                   dice.random() < OF_LAUNCHER))
     return Case(seed, work, tuple(options), group_size, strength, nodes, tuple(rules),
                 tuple(strikes), policy)

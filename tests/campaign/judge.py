@@ -45,12 +45,14 @@ class Reference:
     Attributes:
         bits: digest of each array of each slot.
         twins: checksum of what each slot's checkpoint at each step protects, by "slot step".
-        begin_s: when its first process was seen; seconds: it took.
+        seen_s: when its first process was seen; begun_s: when the first one had begun the program;
+            seconds: it took.
     """
 
     bits: dict[str, dict[str, str]] = field(default_factory=dict)
     twins: dict[str, str] = field(default_factory=dict)
-    begin_s: float = 0.0
+    seen_s: float = 0.0
+    begun_s: float = 0.0
     seconds: float = 0.0
 
 

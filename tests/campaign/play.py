@@ -33,9 +33,12 @@ from .judge import (
 from .works import HERE, Work
 
 TWIN = Path(__file__).parent / "twin.py"
+# A death from outside that the job has not told.
+UNTOLD = {"role": "any", "index": -1, "place": "coming up or ending"}
 LIMIT_S = 150.0  # after which a job hangs; most take two seconds alone, and the machine is shared
 LOOK_S = 0.03
-NODES_PATIENCE_S = 10.0
+jobs.MADE_OF_S = 30.0  # the machine is shared
+NODES_PATIENCE_S = 20.0
 RANK = b"ftrma.program.main"  # on the command line of each rank
 HOME = "CAMPAIGN_HOME"  # in the environment of each process on this node
 LAUNCHERS = ("mpirun", "prterun", "mpiexec")
@@ -47,32 +50,46 @@ class Outsider(threading.Thread):
     Args:
         home: directory of the job, which is in the environment of its processes, or over nodes on
             their command lines.
-        lasts_s: from the first process to the end, without deaths.
+        reference: says when a run without deaths comes up, begins and ends.
     """
 
-    def __init__(self, case: Case, home: str, lasts_s: float) -> None:
+    def __init__(self, case: Case, home: str, reference: Reference) -> None:
         super().__init__(daemon=True)
-        self.mark, self.over, self.began_s = home.encode(), threading.Event(), 0.0
+        self.mark, self.over = home.encode(), threading.Event()
+        self.begun, self.waits = Path(home, "results", "begun"), bool(case.work.app)
         self.left = sorted(case.strikes, key=lambda strike: strike.part)
-        self.lasts_s = lasts_s
+        self.reference = reference
+        self.seen_s = self.begun_s = 0.0
         self.struck: list[dict[str, Any]] = []
 
     def run(self) -> None:
         began = time.monotonic()
         while not self.over.wait(LOOK_S) and not self.processes()["rank"]:
             pass
-        first = time.monotonic()
-        self.began_s = first - began
-        for strike in self.left:
-            if self.over.wait(max(0.0, first + strike.part * self.lasts_s - time.monotonic())):
-                return
-            what = "launcher" if strike.launcher else "rank"
-            if living := self.processes()[what]:
-                pid = living[strike.pick % len(living)]
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                    self.struck.append({"at_s": round(time.monotonic() - first, 3), "pid": pid,
-                                        "what": what})
+        self.seen_s = time.monotonic() - began
+        coming_s = self.reference.begun_s - self.reference.seen_s
+        while self.left and self.left[0].part < 0:
+            self.strike_at(began + self.seen_s + (1 + self.left[0].part) * coming_s)
+        while self.waits and not self.over.wait(LOOK_S) and not self.begun.exists():
+            pass
+        self.begun_s = time.monotonic() - began
+        while self.left:
+            lasts_s = self.reference.seconds - self.reference.begun_s
+            self.strike_at(began + self.begun_s + self.left[0].part * lasts_s)
+
+    def strike_at(self, moment: float) -> None:
+        """Strike the next process that was drawn, if the job is not over before."""
+        strike, what = self.left.pop(0), "rank"
+        if self.over.wait(max(0.0, moment - time.monotonic())):
+            self.left.clear()
+            return
+        if strike.launcher:
+            what = "launcher"
+        if living := self.processes()[what]:
+            pid = living[strike.pick % len(living)]
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                self.struck.append({"part": round(strike.part, 3), "pid": pid, "what": what})
 
     def processes(self) -> dict[str, list[int]]:
         """Processes of the job: ranks in any role, and the launcher."""
@@ -95,15 +112,8 @@ def command_of(work: Work, options: list[str], stats: Path, results: Path) -> li
         name, *words = work.args
         return [FTRMA, "apgas", name, *shared, *words]
     words = [word.replace(HERE, str(results)) for word in work.args]
-    if work.twin:
-        return [FTRMA, "run", *shared, str(TWIN), str(results), str(ROOT / work.app), *words]
-    if work.app.startswith("bench"):
-        script = results.parent / "program.py"
-        script.write_text("import os, runpy, sys\ndel sys.argv[0]\n"
-                          "sys.path.insert(0, os.path.dirname(sys.argv[0]))\n"
-                          "runpy.run_path(sys.argv[0], run_name='__main__')\n")
-        return [FTRMA, "run", *shared, str(script), str(ROOT / work.app), *words]
-    return [FTRMA, "run", *shared, str(ROOT / work.app), *words]
+    compared = "yes" if work.twin else "no"
+    return [FTRMA, "run", *shared, str(TWIN), str(results), compared, str(ROOT / work.app), *words]
 
 
 def run(case: Case, options: list[str], outsider: Outsider, home: Path) -> Result:
@@ -141,14 +151,14 @@ def make_reference(case: Case) -> Reference:
     if work.judge == "aic":
         options = ["--interval", "never"]
     with tempfile.TemporaryDirectory(prefix="campaign-") as home:
-        outsider = Outsider(plain, home, 0.0)
+        outsider = Outsider(plain, home, Reference())
         began = time.monotonic()
         result = run(plain, options, outsider, Path(home))
         seconds = time.monotonic() - began
     assert result.status == 0 and not result.stats["failures"], result
     twins = {key: found.pop() for key, found in twins_of(result).items() if len(found) == 1}
     bits = bits_of(result, work.slots) if work.judge == "bits" else {}
-    return Reference(bits, twins, outsider.began_s, seconds)
+    return Reference(bits, twins, outsider.seen_s, outsider.begun_s, seconds)
 
 
 def reference_of(case: Case, directory: Path) -> Reference:
@@ -178,7 +188,7 @@ def play(seed: int, directory: Path, commit: str) -> dict[str, Any]:
     options = list(case.options) + [word for rule in case.rules for word in ("--kill", rule)]
     result, began = Result(-1, "", ""), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="campaign-") as home:
-        outsider = Outsider(case, home, reference.seconds - reference.begin_s)
+        outsider = Outsider(case, home, reference)
         try:
             result = run(case, options, outsider, Path(home))
             verdict = judge(case, result, reference, len(outsider.struck))
@@ -190,12 +200,15 @@ def play(seed: int, directory: Path, commit: str) -> dict[str, Any]:
         failed = directory / "failed" / f"{seed}.txt"
         failed.parent.mkdir(parents=True, exist_ok=True)
         failed.write_text(f"{case}\n{outsider.struck}\n{verdict.why}\n{json.dumps(stats)}\n{result}")
+    told = {failure["pid"] for failure in stats.get("failures", [])}
+    early = [strike for strike in outsider.struck
+             if case.nodes == 1 and strike["what"] == "rank" and strike["pid"] not in told]
     compared, differs = compare_twins(reference.twins, twins_of(result))
     return {
         "method": "places and times", "seed": seed, "commit": commit, "program": case.work.name,
         "slots": case.work.slots, "nodes": case.nodes, "options": list(case.options),
         "kills": list(case.rules), "strikes": outsider.struck, "status": result.status,
-        "seconds": round(seconds, 2), "deaths": deaths_of(stats),
+        "seconds": round(seconds, 2), "deaths": [*deaths_of(stats), *[UNTOLD] * len(early)],
         "agents": len(stats.get("agents", [])),
         "recoveries": [r["kind"] for r in stats.get("recoveries", [])],
         "reseats": len(stats.get("reseats", [])), "launches": len(stats.get("entered", [])),

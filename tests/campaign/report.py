@@ -5,7 +5,8 @@ A record is one JSON object on a line of its own:
 * method: how deaths are drawn; seed and commit: which repeat the job;
 * program, slots, nodes, options: the job; kills: rules of ``--kill``; strikes: deaths from outside;
 * status, seconds: of ``ftrma run``; launches;
-* deaths: role, index and place of each that the job told; agents: how many of them died;
+* deaths: role, index and place of each that the job told, or that struck it from outside while it
+  came up or ended; agents: how many of them died;
 * recoveries: their kinds; reseats: checksum ranks that were replaced;
 * twins: checkpoints that were compared with the run without deaths, and how many of them differed;
 * end, why: one of `judge.ENDS`.

@@ -10,7 +10,7 @@ HERE = "{}"  # stands for the directory of results among a program's arguments
 SEEDS = (1, 8, 14, 23)  # of drawn programs with small windows
 ACCESSES = {"put": 40, "put-landed": 40, "fence": 25, "call": 20}
 PASSIVE = {"put": 30, "get": 20, "atomic": 20, "flush": 30, "lock-held": 15, "call": 10}
-SAFEPOINTS = {"safepoint": 8, "checkpoint": 7, "stage": 7, "staged": 7}
+SAFEPOINTS = {"safepoint": 11, "checkpoint": 11, "stage": 11, "staged": 11}
 STENCILS = {
     "fence": {"put": 30, "put-landed": 30, "fence": 30},
     "lock": {"put": 30, "lock-held": 60, "flush": 30},
@@ -73,7 +73,7 @@ def stepped(dice: random.Random) -> Work:
     if mode != "plain":
         most = most | SAFEPOINTS
     return Work(" ".join([kind, *number, mode]), slots, f"tests/faults/replay/{kind}.py",
-                (HERE, mode, "8", *number), most=most,
+                (HERE, mode, "12", *number), most=most,
                 twin=mode != "plain" and kind not in ("locked", "atomics"))
 
 
