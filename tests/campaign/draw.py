@@ -16,6 +16,8 @@ LONGEST_S = 1.5  # a death by a timer comes within this time
 BY_PLACE, BY_TIMER = 0.62, 0.66  # shares of deaths, the others come from outside
 WHEN = -0.1, 0.8  # its last part is the job's end, behind the program's
 OF_LAUNCHER = 0.04  # share of deaths from outside
+DEATHS = {1: 8, 2: 17, 3: 20, 4: 20, 6: 15, 8: 12, 10: 8}  # numbers of them, with their weights
+MISSED = 0.6  # share of rules beside which another one is drawn, since many strike nobody
 AGENTS = 0.2  # share of deaths at places that take the node's agent instead
 
 
@@ -102,7 +104,7 @@ def draw(seed: int) -> Case:
     work = draw_work(dice)
     alone = work.name.startswith("apgas")  # is told of deaths, which needs one node
     nodes = 1 if alone else dice.choices([1, 2, 3], [86, 9, 5])[0]
-    deaths = dice.choices([1, 2, 3, 4, 6, 8], [15, 25, 20, 15, 15, 10])[0]
+    deaths = dice.choices(list(DEATHS), list(DEATHS.values()))[0]
     halves = work.slots == 4 and dice.random() < 0.3
     group_size = work.slots // 2 if halves else work.slots
     strength = dice.choice([1, 1, 2])
@@ -114,7 +116,8 @@ def draw(seed: int) -> Case:
     rules, strikes = [], []
     for _ in range(deaths):
         if dice.random() < BY_TIMER:
-            rules.append(draw_rule(dice, work, checksums, spares, nodes))
+            rules += [draw_rule(dice, work, checksums, spares, nodes)
+                      for _ in range(1 + (dice.random() < MISSED))]
         else:
             strikes.append(Strike(dice.uniform(*WHEN), dice.randrange(1 << 16),
                                   dice.random() < OF_LAUNCHER))
