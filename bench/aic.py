@@ -28,7 +28,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import Any
 
-from . import common, launching
+from . import common, figures, launching
 from .common import Parser, ratios, spread
 from .launching import HERE, BenchError, JsonObject
 
@@ -72,8 +72,8 @@ def parse(arguments: list[str]) -> Namespace:
     for name in options.parts:
         if name not in PARTS:
             parser.error(f"{name}: give one of {', '.join(PARTS)}")
-    if "plot" in options and not {*COSTS} & {*options.parts}:
-        parser.error(f"--plot: the figure shows {', '.join(COSTS)}; measure one of them")
+    if "plot" in options and options.parts == ["single"]:
+        parser.error(f"--plot: the figure shows {', '.join(PARTS[:-1])}; measure one of them")
     if options.slots < 2 or options.slow >= options.slots:
         parser.error(f"-n {options.slots}, --slow {options.slow}: give 2 or more slots, fewer slow "
                      "ones")
@@ -90,9 +90,7 @@ def main(arguments: list[str]) -> int:
     for name in options.parts:
         report[name] = (costs(options, name) if name in COSTS else
                         {"failure": failures, "scaling": scaling, "single": single}[name](options))
-    common.finish(report, options, text(report))
-    if "plot" in options:
-        draw(report, options.plot)
+    common.finish(report, options, text, draw)
     return 0
 
 
@@ -337,21 +335,54 @@ def met(reached: bool) -> str:
 
 
 def draw(report: JsonObject, path: Any) -> None:
-    """The cost of a snapshot by mode, paced and not."""
+    """A panel for each part: the cost of a snapshot, the time saved with a death, scaling."""
     plt = common.pyplot()
-    parts = [part for part in COSTS if part in report]
-    figure, axes = plt.subplots(1, len(parts), figsize=(0.8 + 2.2 * len(parts), 2.7),
+    panels = {**dict.fromkeys(COSTS, draw_costs), "failure": draw_failures, "scaling": draw_scaling}
+    shown = [part for part in panels if part in report]
+    figure, axes = plt.subplots(1, len(shown), figsize=(0.8 + 2.4 * len(shown), 2.7),
                                 layout="constrained", squeeze=False)
-    for axis, part in zip(axes[0], parts, strict=True):
-        arms = report[part]["arms"]
-        found = [arms[arm]["cost_s"] for arm in MODES]
-        heights = [1e3 * f["median"] for f in found]
-        axis.bar(range(len(MODES)), heights, 0.6, color="tab:blue")
-        axis.errorbar(range(len(MODES)), heights, yerr=common.whiskers(found, 1e3), fmt="none",
-                      color="0.2", capsize=2, lw=0.8)
-        axis.axhline(0, color="0.2", lw=0.8)
-        axis.set_xticks(range(len(MODES)), MODES, rotation=40, ha="right", fontsize=7)
+    for axis, part in zip(axes[0], shown, strict=True):
+        panels[part](axis, report[part], part)
         axis.set_title(part if part == "unpaced" else f"{part} (emulation)", fontsize=9)
         axis.grid(axis="y")
-    axes[0][0].set_ylabel("cost of a snapshot, ms")
+        if axis.get_legend_handles_labels()[0]:
+            axis.legend(fontsize=7)
     common.save(figure, path, report)
+
+
+def columns(axis: Any, names: Sequence[str], found: Sequence[Any], scale: float) -> None:
+    """Draw a bar for each name, with quartiles."""
+    heights = [scale * f["median"] for f in found]
+    axis.bar(range(len(names)), heights, 0.6, color="tab:blue")
+    axis.errorbar(range(len(names)), heights, yerr=common.whiskers(found, scale), fmt="none",
+                  color="0.2", capsize=2, lw=0.8)
+    axis.axhline(0, color="0.2", lw=0.8)
+    axis.set_xticks(range(len(names)), names, rotation=40, ha="right", fontsize=7)
+
+
+def draw_costs(axis: Any, found: JsonObject, part: str) -> None:
+    """The cost of a snapshot by mode (figures 7 and 8); the paper has ratios."""
+    each = [found["arms"][arm]["cost_s"] for arm in MODES]
+    columns(axis, MODES, each, 1e3)
+    virtual = 1e3 * each[0]["median"]
+    ratio = [figures.range_of(PAPER.get((part, arm), "")) for arm in MODES]
+    figures.beside(axis, range(len(MODES)), [r and (virtual / r[1], virtual / r[0]) for r in ratio],
+                   upright=True)
+    axis.set_ylabel("cost of a snapshot, ms")
+
+
+def draw_failures(axis: Any, found: list[JsonObject], _part: str) -> None:
+    """The part of the run that virtual snapshots save with a death (section 5.4)."""
+    columns(axis, [f"{its['share']:.0%}, {its['part']}" for its in found],
+            [its["saved_percent"] for its in found], 1.0)
+    figures.beside(axis, range(len(found)), [
+        figures.range_of(PAPER_SAVED.get((its["part"], its["share"]), "")) for its in found],
+        upright=True)
+    axis.set_ylabel("saved, % of the run")
+
+
+def draw_scaling(axis: Any, found: JsonObject, _part: str) -> None:
+    """Time by the ideal one over the number of slots."""
+    columns(axis, list(found), [its["of ideal"] for its in found.values()], 1.0)
+    figures.beside(axis, range(len(found)), [(1.0, 1.0)] * len(found), upright=True)
+    axis.set_ylabel("time / ideal")

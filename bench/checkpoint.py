@@ -86,9 +86,7 @@ def main(arguments: list[str]) -> int:
         units={"seconds": "s", "ratio": "time / time", "memory": "B"},
     )
     report.update(measure(options))
-    common.finish(report, options, text(report))
-    if "plot" in options:
-        draw(report, options.plot)
+    common.finish(report, options, text, draw)
     return 0
 
 

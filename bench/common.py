@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -229,12 +229,18 @@ def begin(name: str) -> JsonObject:
     }
 
 
-def finish(report: JsonObject, options: argparse.Namespace, text: str) -> None:
-    """Print the table and the report, and write the report's file."""
+def finish(report: JsonObject, options: argparse.Namespace, text: Callable[[JsonObject], str],
+           draw: Callable[[JsonObject, Path], None]) -> None:
+    """Print the table and the report, its file and the figure, if they are wanted.
+
+    Args:
+        text: makes the table.
+        draw: draws the figure to a file.
+    """
     progress("")
     report["measured_for_s"] = round(time.monotonic() - report.pop("began_s"), 1)
     report["machine"]["load_average_1min_after"] = os.getloadavg()[0]
-    print(text)
+    print(text(report))
     load = "{load_average_1min:.1f} before, {load_average_1min_after:.1f} after".format_map(
         report["machine"]
     )
@@ -246,6 +252,8 @@ def finish(report: JsonObject, options: argparse.Namespace, text: str) -> None:
     if "json" in options:
         write(options.json, (line + "\n").encode())
     print(line, flush=True)
+    if "plot" in options:
+        draw(report, options.plot)
 
 
 # ---- the figure -----------------------------------------------------------------------------

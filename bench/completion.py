@@ -20,7 +20,7 @@ import scipy.sparse
 
 from ftrma.aic import Planted, planted
 
-from . import common, launching
+from . import common, figures, launching
 from .common import Parser, spread
 from .launching import HERE, JsonObject
 
@@ -66,7 +66,7 @@ def main(arguments: list[str]) -> int:
     report["sides"] = {name: {what: spread([run[what] for run in runs])
                               for what in ("fit_s", "rmse", "held_out_rmse")}
                        for name, runs in found.items()}
-    common.finish(report, options, text(report))
+    common.finish(report, options, text, draw)
     return 0
 
 
@@ -175,3 +175,12 @@ def text(report: Mapping[str, Any]) -> str:
     return (f"{report['rows']:,} x {report['cols']}, rank {report['rank']}, {report['entries']:,} "
             f"entries, noise 0.1, until {report['rmse']:g}; {report['rounds']} rounds\n\n"
             f"{common.table(rows)}")
+
+
+def draw(report: Mapping[str, Any], path: Any) -> None:
+    """Time of fitting, side by side."""
+    figure, _ = figures.chart(
+        list(report["sides"]), {"fit": [found["fit_s"] for found in report["sides"].values()]},
+        f"s until an error of {report['rmse']:g}, {report['rows']:,} x {report['cols']}, rank "
+        f"{report['rank']}")
+    common.save(figure, path, report)

@@ -22,7 +22,7 @@ from argparse import ArgumentTypeError, Namespace
 from functools import partial
 from typing import Any
 
-from . import common, sides
+from . import common, figures, sides
 from .common import Parser, spread
 from .launching import HERE, BenchError, JsonObject, Started, ignore
 from .sides import BASELINE, ML, Side
@@ -32,6 +32,7 @@ SCRIPT = HERE / "apps" / "dht.py"
 # Highest overhead in percent that the project aims at, at a duty of 0.1.
 TARGETS = {"f-puts": 3.0, "f-puts-gets": 8.0}
 TARGET_DUTY = 0.1
+PAPER = {"f-puts": "12", "f-puts-gets": "33", ML: "40"}  # its overheads at 256 ranks, figure 11c
 # Inserts per slot at a duty of 1; as many fewer as thinking takes longer, so that launches at all
 # duties take about as long, some two seconds.
 INSERTS = 200_000
@@ -85,9 +86,7 @@ def main(arguments: list[str]) -> int:
     report["results"] = [
         measure(slots, share, options) for share in options.duty for slots in options.slots
     ]
-    common.finish(report, options, text(report))
-    if "plot" in options:
-        draw(report, options.plot)
+    common.finish(report, options, text, draw)
     return 0
 
 
@@ -197,6 +196,11 @@ def draw(report: JsonObject, path: Any) -> None:
                 fmt=sides.MARKERS.get(name, "^"), ls="-", ms=4, lw=1, capsize=2,
                 color=sides.COLORS[name], label=name,
             )
+            bounds = figures.range_of(PAPER.get(name, ""))
+            if bounds and share == TARGET_DUTY:
+                whole = results[-1]["sides"][BASELINE]["inserts_per_second"]["median"] / 1e3
+                each = whole / (1 + bounds[0] / 100)
+                figures.beside(axes, places[-1:], [(each, each)], upright=True)
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
         axes.set_xticks(report["slots"], minor=False)
@@ -205,6 +209,8 @@ def draw(report: JsonObject, path: Any) -> None:
         axes.grid(axis="y")
         axes.set_ylim(0, 1.05 * axes.get_ylim()[1])  # no marker touches the frame
     panels[0][0].set_ylabel("thousand inserts per second")
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, ncols=4, loc="outside upper left", fontsize=8, handlelength=1.5)
+    shown = {label: handle for axes in panels[0]
+             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(shown.values(), shown, ncols=5, loc="outside upper left", fontsize=8,
+                  handlelength=1.5)
     common.save(figure, path, report)

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ftrma.fabric import spillfiles
 
-from . import common, launching
+from . import common, figures, launching
 from .common import Parser, spread
 from .launching import HERE, BenchError, JsonObject
 
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
                      for ratio in common.ratios(seconds[side], seconds["memory"]))
         for side in SIDES[1:]}
     report["resumed"] = {name: spread(row[name] for row in resumed) for name in resumed[0]}
-    common.finish(report, options, text(report))
+    common.finish(report, options, text, draw)
     return 0
 
 
@@ -141,3 +141,14 @@ def text(report: JsonObject) -> str:
         f"{report['rounds']} rounds.", "", common.table(rows), "",
         f"resumed: first new step after {common.with_range(resumed['entered_s'], 2)} s, of which "
         f"reading took {common.with_range(resumed['read_s'], 2)} s"])
+
+
+def draw(report: JsonObject, path: Path) -> None:
+    """What files cost over checkpoints in memory alone."""
+    names = {"files": "--spill", "own": "files that the program writes itself"}
+    figure, axes = figures.chart(
+        list(names.values()), {"cost": [report["cost_percent"][side] for side in names]},
+        f"% over checkpoints in memory, {common.size_text(report['size_bytes'])} of each of "
+        f"{report['slots']} slots every {report['every_s']:g} s")
+    axes.axvline(0, color="0.5", lw=0.8)
+    common.save(figure, path, report)

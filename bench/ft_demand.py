@@ -10,7 +10,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from . import common, sides
+from . import common, figures, sides
 from .launching import JsonObject
 from .sides import BASELINE, Side
 
@@ -22,7 +22,8 @@ BUDGETS_MIB = {
     "A": [64, 128, 256, 512],
     "B": [256, 512, 1024],
 }
-COLORS = {"bulk": "#0072b2", "stream": "#d55e00"}
+COLORS = {"bulk": "#0072b2", "stream": "#009e73"}
+PAPER_MIB = 44  # class A: with smaller logs checkpoints are demanded, section 7.2.1
 
 
 def sides_of(options: Namespace, logs: list[str]) -> dict[str, Side]:
@@ -97,6 +98,8 @@ def draw(report: JsonObject, path: Any) -> None:
             )
             demanded = [each["demand_checkpoints_per_launch"] for each in found.values()]
             below.plot(list(found), [d["median"] for d in demanded], "o-", ms=4, lw=1, color=color)
+        below.axvline(PAPER_MIB, color=figures.PAPER_COLOR, lw=0.8, ls="--",
+                      label="the paper, class A: none above")
         above.axhline(0, color="0.5", lw=0.8)
         above.set_title(f"FT class {report['problem_class']}, {result['slots']} ranks", fontsize=9,
                         loc="left")
@@ -107,6 +110,7 @@ def draw(report: JsonObject, path: Any) -> None:
         for axes in (above, below):
             axes.grid(axis="y")
     panels[0][0].legend(fontsize=8)
+    panels[1][0].legend(fontsize=7)
     panels[0][0].set_ylabel("overhead of all runs [%]")
     panels[1][0].set_ylabel("demand\ncheckpoints")
     common.save(figure, path, report)

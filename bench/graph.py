@@ -22,7 +22,7 @@ from scipy.sparse import csgraph
 
 from ftrma.graph import data
 
-from . import common, launching
+from . import common, figures, launching
 from .common import Parser, ratios, spread
 from .launching import HERE, JsonObject
 
@@ -80,9 +80,7 @@ def main(arguments: list[str]) -> int:
     report["theirs"] = {name: spread(times) for name, times in theirs.items()}
     report["ratios"] = {name: spread(ratios(ours[COMPARED[name][0]], times))
                         for name, times in theirs.items()}
-    common.finish(report, options, text(report))
-    if "plot" in options:
-        draw(report, options.plot)
+    common.finish(report, options, text, draw)
     return 0
 
 
@@ -174,20 +172,9 @@ def text(report: JsonObject) -> str:
 
 def draw(report: JsonObject, path: Any) -> None:
     """Times of each program beside its peer's."""
-    plt = common.pyplot()
-    names = list(report["theirs"])[::-1]
-    figure, axis = plt.subplots(figsize=(5.2, 0.8 + 0.3 * len(names)), layout="constrained")
-    sides = (("ftrma.graph", [report["ours"][COMPARED[name][0]]["steps"] for name in names],
-              "tab:blue"),
-             ("peer", [report["theirs"][name] for name in names], "0.6"))
-    for i, (label, found, color) in enumerate(sides):
-        places = [place + 0.2 - 0.4 * i for place in range(len(names))]
-        widths = [1e3 * f["median"] for f in found]
-        axis.barh(places, widths, 0.4, color=color, label=label)
-        axis.errorbar(widths, places, xerr=common.whiskers(found, 1e3), fmt="none", color="0.2",
-                      capsize=2, lw=0.8)
-    axis.set_yticks(range(len(names)), names)
-    axis.set_xlabel(f"ms, rmat:{report['scale']}, {report['slots']} slots")
-    axis.grid(axis="x")
-    axis.legend(fontsize=7)
+    names = list(report["theirs"])
+    figure, _ = figures.chart(
+        names, {"ftrma.graph": [report["ours"][COMPARED[name][0]]["steps"] for name in names],
+                "peer": [report["theirs"][name] for name in names]},
+        f"ms, rmat:{report['scale']}, {report['slots']} slots", scale=1e3)
     common.save(figure, path, report)

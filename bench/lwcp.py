@@ -25,6 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from . import common, launching
+from . import figures as drawing
 from .common import Parser, ratios, spread
 from .launching import HERE, BenchError, JsonObject
 from .recovery import only_recovery
@@ -92,9 +93,7 @@ def main(arguments: list[str]) -> int:
     report["found"] = {recovery: {name: spread(row[name] for row in found) for name in found[0]}
                        for recovery, found in rows.items()}
     report["ratios"] = compare(rows)
-    common.finish(report, options, text(report))
-    if "plot" in options:
-        draw(report, options.plot)
+    common.finish(report, options, text, draw)
     return 0
 
 
@@ -216,25 +215,21 @@ def aim(row: JsonObject) -> str:
 
 
 def draw(report: JsonObject, path: Any) -> None:
-    """Times of a step without failure and after one, and of a checkpoint."""
+    """Times of a step and of a checkpoint (tables 2 to 9), and the ratios beside the paper's."""
     plt = common.pyplot()
-    figure, axes = plt.subplots(1, 2, figsize=(6.2, 2.1), layout="constrained", sharey=True)
-    names = RECOVERIES[:-1][::-1]
-    panels = (("T_norm, ms", "T_recov, ms"), ("T_cp, ms",))
-    colors = ("0.6", "tab:blue")
-    for axis, panel in zip(axes, panels, strict=True):
-        high = 0.8 / len(panel)
-        for i, name in enumerate(panel):
-            found = [report["found"][recovery][name] for recovery in names]
-            places = [place - (i - (len(panel) - 1) / 2) * high for place in range(len(names))]
-            axis.barh(places, [f["median"] for f in found], high,
-                      color=colors[i] if len(panel) > 1 else "tab:orange",
-                      label=name.split(",")[0])
-            axis.errorbar([f["median"] for f in found], places, xerr=common.whiskers(found),
-                          fmt="none", color="0.2", capsize=2, lw=0.8)
-        axis.set_xlabel(panel[0] if len(panel) == 1 else "ms")
-        axis.grid(axis="x")
-        if len(panel) > 1:
-            axis.legend(fontsize=7)
-    axes[0].set_yticks(range(len(names)), names)
+    figure, axes = plt.subplots(1, 3, figsize=(10.5, 2.6), layout="constrained",
+                                width_ratios=[1, 1, 1.3])
+    found, names = report["found"], RECOVERIES[:-1]
+    drawing.bars(axes[0], names, {what: [found[name][f"{what}, ms"] for name in names]
+                                  for what in ("T_norm", "T_recov")})
+    axes[0].set_xlabel("a step, ms")
+    axes[0].legend(fontsize=7, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
+    drawing.bars(axes[1], names, {"T_cp": [found[name]["T_cp, ms"] for name in names]})
+    axes[1].set_xlabel("T_cp, ms")
+    shown = {name: row for name, row in report["ratios"].items() if "%" not in name}
+    drawing.bars(axes[2], list(shown), {"measured": [row["spread"] for row in shown.values()]},
+                 paper=[drawing.range_of(row["paper"]) for row in shown.values()],
+                 logarithmic=True)
+    axes[2].set_xlabel("ratio (log scale)")
+    axes[2].legend(fontsize=7, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
     common.save(figure, path, report)

@@ -73,9 +73,7 @@ def main(arguments: list[str]) -> int:
         units={"*_us": "microseconds per call or pair of calls", "ratio*": "protected/unprotected"},
     )
     report["results"] = measure(options)
-    common.finish(report, options, text(report))
-    if "plot" in options:
-        draw(report, options.plot)
+    common.finish(report, options, text, draw)
     return 0
 
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 import shlex
 import statistics
 from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 from ftrma.launch.mpirun import words_for_nodes
 
-from . import common, launching
+from . import common, figures, launching
 from .common import Parser, spread
 from .launching import JsonObject
 from .micro import BASELINE, SCRIPT, SIDES
@@ -59,7 +60,7 @@ def main(arguments: list[str]) -> int:
             for call, each in launch(side, options):
                 times.setdefault(call, {name: [] for name in sides})[side].append(each)
     report["results"] = [summary(call, found) for call, found in times.items()]
-    common.finish(report, options, text(report))
+    common.finish(report, options, text, draw)
     return 0
 
 
@@ -112,3 +113,14 @@ def text(report: JsonObject) -> str:
         f"{report['batches']} batches for each side; median (min .. max) over the rounds.\n\n"
         + common.table(rows)
     )
+
+
+def draw(report: JsonObject, path: Path) -> None:
+    """Time of each call, protected and by the library."""
+    results = report["results"]
+    figure, _ = figures.chart(
+        [r["call"] for r in results],
+        {PROTECTED: [r[f"us_{PROTECTED}"] for r in results],
+         "the library's own": [r[f"us_{BASELINE}"] for r in results]},
+        "us a call (log scale)", logarithmic=True)
+    common.save(figure, path, report)

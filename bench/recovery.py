@@ -80,9 +80,7 @@ def main(arguments: list[str]) -> int:
     report.update(slots=options.slots, size_bytes=options.size, rounds=options.rounds,
                   problem_class=options.problem_class, steps=options.steps)
     report.update(measure(options))
-    common.finish(report, options, text(report))
-    if "plot" in options:
-        draw(report, options.plot)
+    common.finish(report, options, text, draw)
     return 0
 
 

@@ -64,9 +64,7 @@ def main(arguments: list[str]) -> int:
     """Measure, print, draw."""
     options = parse(arguments)
     report = run(options)
-    common.finish(report, options, text(report))
-    if "plot" in options:
-        draw(report, options.plot)
+    common.finish(report, options, text, draw)
     return 0
 
 

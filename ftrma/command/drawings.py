@@ -59,7 +59,8 @@ def of_row(grid: Grid, y: int) -> Iterator[str]:
             yield drawn
     for match in re.finditer(r"\S+(?: \S+)*", "".join(words)):
         yield (f'<text x="{match.start() * WIDTH}" y="{y * HEIGHT + 13}" stroke="none" '
-               f'textLength="{len(match[0]) * WIDTH}" font-family="monospace" font-size="13">'
+               f'textLength="{len(match[0]) * WIDTH}" lengthAdjust="spacingAndGlyphs" '
+               f'font-family="monospace" font-size="13">'
                f"{html.escape(match[0])}</text>")
 
 

@@ -333,7 +333,10 @@ def test_encode_finds_the_target_of_a_size() -> None:
 
 def test_reports_end_with_one_json_object(capsys: Any, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    common.finish(micro_report(), argparse.Namespace(json=path), "the table")
+    drawn: list[Path] = []
+    common.finish(micro_report(), argparse.Namespace(json=path, plot=tmp_path / "x.png"),
+                  lambda _: "the table", lambda _, file: drawn.append(file))
+    assert drawn == [tmp_path / "x.png"]
     said = capsys.readouterr().out
     assert said.startswith("the table\n")
     assert json.loads(said.splitlines()[-1]) == json.loads(path.read_text())
