@@ -23,6 +23,7 @@ Computations", IEEE TPDS 2021, section 5.
 
 from __future__ import annotations
 
+import argparse
 import json
 from argparse import Namespace
 from collections.abc import Sequence
@@ -34,7 +35,6 @@ from .launching import HERE, BenchError, JsonObject
 
 SCRIPT = HERE / "aic_app.py"
 MODES = ("virtual", "chandy-lamport", "synchronous", "hybrid", "faic-d")
-ARMS = ("none", *MODES)
 SLOW = 1 / 0.6  # time of an update on the paper's slower machines
 PARTS = ("unpaced", "paced", "skewed", "failure", "scaling", "single")
 COSTS = PARTS[:3]
@@ -68,16 +68,29 @@ def parse(arguments: list[str]) -> Namespace:
                         help="slots that are slower in skewed runs")
     parser.add_argument("--interval", type=common.positive, default=0.5, metavar="S",
                         help="seconds between two snapshots")
+    parser.add_argument("--modes", type=modes, default=MODES, metavar="MODE,...",
+                        help=f"measured beside virtual snapshots, of {', '.join(MODES[1:])}; "
+                             "none: virtual ones alone")
     options = parser.parse_args(arguments)
     for name in options.parts:
         if name not in PARTS:
             parser.error(f"{name}: give one of {', '.join(PARTS)}")
     if "plot" in options and options.parts == ["single"]:
         parser.error(f"--plot: the figure shows {', '.join(PARTS[:-1])}; measure one of them")
-    if options.slots < 2 or options.slow >= options.slots:
-        parser.error(f"-n {options.slots}, --slow {options.slow}: give 2 or more slots, fewer slow "
-                     "ones")
+    if options.slots < 2:
+        parser.error(f"-n {options.slots}: give 2 or more slots")
+    if options.slow >= options.slots and {"skewed", "failure"} & {*options.parts}:
+        parser.error(f"-n {options.slots}, --slow {options.slow}: give fewer slow slots")
     return options
+
+
+def modes(text: str) -> tuple[str, ...]:
+    """Read the modes that are measured; virtual snapshots are always among them."""
+    asked = {"virtual", *text.split(",")} - {"none"}
+    if asked - {*MODES}:
+        raise argparse.ArgumentTypeError(f"{text}: give none, or some of {', '.join(MODES)}, with "
+                                         "commas between")
+    return tuple(mode for mode in MODES if mode in asked)
 
 
 def main(arguments: list[str]) -> int:
@@ -127,15 +140,16 @@ def word_of(arm: str, interval_s: float) -> str:
 def costs(options: Namespace, part: str) -> JsonObject:
     """Runs with each mode in turn; what each snapshot costs and archives."""
     rounds: list[dict[str, JsonObject]] = []
+    turns = ("none", *options.modes)
     for i in range(options.rounds):
         common.progress(f"aic: {part}, round {i + 1} of {options.rounds}")
-        turn = i % len(ARMS)
-        order = [*ARMS[turn:], *ARMS[:turn]]
+        turn = i % len(turns)
+        order = [*turns[turn:], *turns[:turn]]
         found = launch(options, options.slots, [word_of(arm, options.interval) for arm in order],
                        paces(options, part, options.slots))
         rounds.append(dict(zip(order, found["runs"], strict=True)))
-    arms = {arm: cost_of(arm, options.slots, rounds) for arm in MODES}
-    for arm in MODES[1:]:
+    arms = {arm: cost_of(arm, options.slots, rounds) for arm in options.modes}
+    for arm in options.modes[1:]:
         for what in ("cost_s", "lost", "archived_entries", "archived_bytes"):
             arms[arm][f"virtual / this, {what}"] = spread(
                 ratios(arms["virtual"]["each"][what], arms[arm]["each"][what]))
@@ -282,7 +296,7 @@ def text_of_costs(part: str, report: JsonObject) -> list[str]:
         lines += ["", f"Virtual: slots stood still for {cost:.1f} % of the run, target <= 2 "
                   f"{met(cost <= 2)}; by whole runs {common.with_range(its['percent'], 1)} %; "
                   "paper 8."]
-    if part == "skewed":
+    if part == "skewed" and "chandy-lamport" in found["arms"]:
         lost = found["arms"]["chandy-lamport"]["virtual / this, lost"]["median"]
         lines += ["", f"Updates lost, virtual / chandy-lamport: {lost:.2f}, target <= 0.5 "
                   f"{met(lost <= 0.5)}."]
@@ -362,11 +376,12 @@ def columns(axis: Any, names: Sequence[str], found: Sequence[Any], scale: float)
 
 def draw_costs(axis: Any, found: JsonObject, part: str) -> None:
     """The cost of a snapshot by mode (figures 7 and 8); the paper has ratios."""
-    each = [found["arms"][arm]["cost_s"] for arm in MODES]
-    columns(axis, MODES, each, 1e3)
+    arms = list(found["arms"])
+    each = [found["arms"][arm]["cost_s"] for arm in arms]
+    columns(axis, arms, each, 1e3)
     virtual = 1e3 * each[0]["median"]
-    ratio = [figures.range_of(PAPER.get((part, arm), "")) for arm in MODES]
-    figures.beside(axis, range(len(MODES)), [r and (virtual / r[1], virtual / r[0]) for r in ratio],
+    ratio = [figures.range_of(PAPER.get((part, arm), "")) for arm in arms]
+    figures.beside(axis, range(len(arms)), [r and (virtual / r[1], virtual / r[0]) for r in ratio],
                    upright=True)
     axis.set_ylabel("cost of a snapshot, ms")
 

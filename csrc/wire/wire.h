@@ -22,6 +22,7 @@
 #define FTRMA_WIRE_RUNS 4096         /* at most, of one PUTV or GETV */
 #define FTRMA_WIRE_SENT_RUNS 256     /* at most, of a PUTV or GETV that an origin sends */
 #define FTRMA_WIRE_NAME_BYTES 128    /* of the name of a part's file, with the zero */
+#define FTRMA_WIRE_KEPT 3             /* a descriptor of an agent's process */
 #define FTRMA_WIRE_NODES 1024        /* of a mirror: no job has more processes */
 #define FTRMA_WIRE_PLAIN 0xffffffffffffffff /* ftrma_wire_part.words of a part without words */
 
@@ -269,6 +270,12 @@ int ftrma_agent_watch(struct ftrma_agent *agent, int fd);
 int ftrma_agent_serve(struct ftrma_agent *agent, int timeout_ms);
 /* Have the agent kill itself when it comes to a failpoint for the count-th time. */
 void ftrma_agent_kill_at(struct ftrma_agent *agent, int failpoint, uint64_t count);
+
+/* Start an agent's process, which no wait() of the caller's process finds (detached.c). It has the
+   descriptor `input` as its standard input, `kept` as FTRMA_WIRE_KEPT, the caller's standard output
+   and error, no other descriptor, a session of its own. 0 or -errno. */
+int ftrma_agent_start(const char *path, char *const argv[], char *const envp[],
+                      const char *directory, int input, int kept);
 
 /* ---- the mirror: files that are the same on all nodes (mirror.c, spokes.c) ---- */
 /* Make the state `path` of the mirror of `file`, which lies beside it already. On no node does

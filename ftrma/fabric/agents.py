@@ -16,7 +16,6 @@ import math
 import os
 import select
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -42,8 +41,6 @@ REPORT_S = 2.0  # how often it is told that a node is not reached
 PARTS = 16384  # of a node's windows; an unused entry has no memory
 AGAIN_S = 1.0  # an agent that ends sooner, or by an error, may fail again
 TRIES = 10  # so many failing agents in a row are given up
-# The program's os.wait() would find a child of its process; the shell is one for only 2 ms.
-DETACHED = ("/bin/sh", "-c", 'exec 9<&0; "$@" <&9 9<&- &', "sh")
 # Like ``python -m``, but without the current directory, in which there may be any file.
 AGENT = ("import sys; getattr(sys.flags, 'safe_path', 0) or sys.path.pop(0); import runpy; "
          "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)")
@@ -389,19 +386,16 @@ class NodeAgent:
             The end of a pipe that breaks when the agent ends.
         """
         command = [
-            *DETACHED, sys.executable, "-c", AGENT, "ftrma.launch.agent",
+            sys.executable, "-c", AGENT, "ftrma.launch.agent",
             str(self.ledger), "--address", str(self.published), f"--bind={self.bind}", "--mirror",
-            str(self.mirror), "--node", str(self.node),
+            str(self.mirror), "--node", str(self.node), "--say", str(wire.KEPT),
         ]
-        alive, low = os.pipe()
-        its = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 10)  # above those of the shell
-        os.close(low)
-        command += ["--say", str(its)]
+        alive, its = os.pipe()
         try:
             with open(self.fifo, "rb", buffering=0) as stdin:
-                subprocess.run(command, stdin=stdin, start_new_session=True, pass_fds=[its],
-                               cwd=self.home if os.path.isdir(self.home) else "/",
-                               env={**self.environment, VARIABLE: self.key.text()})
+                wire.agent_start(command, {**self.environment, VARIABLE: self.key.text()},
+                                 self.home if os.path.isdir(self.home) else "/",
+                                 stdin.fileno(), its)
         except BaseException:
             os.close(alive)
             raise

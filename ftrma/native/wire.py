@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, NewType
@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, NewType
 from ..host.errors import NO_ROOM, FtrmaError, NoRoom
 from .wireconstants import ATOMIC_BYTES as ATOMIC_BYTES
 from .wireconstants import FORMAT as FORMAT
+from .wireconstants import KEPT as KEPT
 from .wireconstants import NODES as NODES
 from .wireconstants import PAYLOAD_BYTES as PAYLOAD_BYTES
 from .wireconstants import PLAIN as PLAIN
@@ -244,6 +245,30 @@ def agent_adopt(agent: Agent, descriptor: int, origin: int, incarnation: int) ->
     if result == -errno.ESTALE:
         raise FtrmaError(f"a later process of origin {origin} has come already")
     _check(result, f"serving origin {origin}")
+
+
+def agent_start(words: Sequence[str], environment: Mapping[str, str], directory: str,
+                input_: int, kept: int) -> None:
+    """Start an agent's process, which no `os.wait` of this process finds.
+
+    Args:
+        words: its program and arguments.
+        environment: its own.
+        directory: it runs in this.
+        input_: its standard input.
+        kept: a descriptor that it has as number `KEPT`; it has no others but 0 to 2.
+
+    Raises:
+        OSError: the program cannot be run.
+    """
+    words_ = [_ffi.new("char[]", os.fsencode(word)) for word in words]
+    variables = [_ffi.new("char[]", os.fsencode(f"{name}={value}"))
+                 for name, value in environment.items()]
+    result = _lib().ftrma_agent_start(
+        words_[0], _ffi.new("char *[]", [*words_, _ffi.NULL]),
+        _ffi.new("char *[]", [*variables, _ffi.NULL]), os.fsencode(directory), input_, kept)
+    if result:
+        raise OSError(-result, os.strerror(-result), words[0])
 
 
 def agent_watch(agent: Agent, descriptor: int) -> None:

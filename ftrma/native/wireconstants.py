@@ -25,7 +25,7 @@ def _mirror(name: str) -> int:
 
 FORMAT = _number("FORMAT")
 PAYLOAD_BYTES, ATOMIC_BYTES = _number("PAYLOAD_BYTES"), _number("ATOMIC_BYTES")
-PLAIN, NODES = _number("PLAIN"), _number("NODES")
+PLAIN, NODES, KEPT = _number("PLAIN"), _number("NODES"), _number("KEPT")
 
 
 class Kind(IntEnum):
