@@ -25,7 +25,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,19 +165,22 @@ def launcher_options(
 
 def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
                  nodes: Sequence[str] = NODES, args: Sequence[str] = (), tidy: bool = True,
-                 files: Path | None = None, in_turn: int = 0, by_rank: bool = True) -> Result:
+                 files: Path | None = None, in_turn: int = 0, by_rank: bool = True,
+                 env: Mapping[str, str] | None = None) -> Result:
     """Run a program protected, on emulated nodes; skips the test where that is not permitted.
 
     On the first `in_turn` nodes ranks go in turn, where that is given; else two to each node. Roles
     are seated in the order of ranks, so that tests know who is where, unless `by_rank` is false.
 
     Unless `tidy` is false, nothing may be left on them, not even for a moment. `files` is a
-    directory that they have in common, beside that of the program and its results.
+    directory that they have in common, beside that of the program and its results. `env` is added
+    to the environment of the ranks.
     """
     if why_not():
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
     nodes = nodes[:in_turn] if in_turn else nodes
     words = launcher_options(nodes, 16, in_turn=True) if in_turn else launcher_options(nodes)
+    words = " ".join([words, *(f"-x {name}={value}" for name, value in (env or {}).items())])
     if by_rank:
         options = ("--aware", "none", *options)
     result = run_job(script, n, "--mpirun", words, *options, args=args,

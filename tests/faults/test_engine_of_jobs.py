@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import exampleengine
-import nodes
 import pytest
 from nodes import run_on_nodes
 
@@ -31,14 +30,12 @@ win.Free()
 
 
 @pytest.mark.full
-def test_a_death_in_a_job_over_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_death_in_a_job_over_it(tmp_path: Path) -> None:
     """Law: a job over several nodes needs nothing but the engine's name and its library in the
     environment of its processes; a slot that dies is replaced."""
-    library, words = exampleengine.build(tmp_path), nodes.launcher_options
-    told = f"-x {wire.ENGINE}={exampleengine.NAME} -x LD_PRELOAD={library}"
-    monkeypatch.setattr(nodes, "launcher_options", lambda *a, **k: f"{words(*a, **k)} {told}")
+    env = {wire.ENGINE: exampleengine.NAME, "LD_PRELOAD": str(exampleengine.build(tmp_path))}
     result = run_on_nodes(PROGRAM, SLOTS, "--checksums", "1", "--kill", "1@fence:10",
-                          files=tmp_path, timeout=60)
+                          files=tmp_path, timeout=60, env=env)
     seen = [ROUNDS - 1 + slot for slot in range(SLOTS)]
     said = [f"{slot} {seen} {exampleengine.NAME}" for slot in range(SLOTS)]
     assert result.status == 0 and sorted(result.stdout.splitlines()) == said, result

@@ -1,0 +1,108 @@
+"""Breakpoints that a library lets stand in another one (`tests/c/trapkill.c`).
+
+Law: a process in which breakpoints stand computes as one without them; a survey finds the
+instructions that are executed, and how often; a process ends before the visit that is named, and
+neither before nor after it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from instructions import code
+from instructions.draw import Job, Kill
+from instructions.judge import BREAKPOINT, breakpoints_of
+
+pytestmark = [
+    pytest.mark.plain,
+    pytest.mark.skipif(os.uname().machine != "x86_64", reason="breakpoints are those of x86"),
+    pytest.mark.skipif(not shutil.which("objdump"), reason="there is no objdump"),
+]
+ROUNDS = 7
+TOY = """
+static __attribute__((noinline)) int step(int x) { return x * 3 + 1; }
+int walk(int n) { int x = 1; for (int i = 0; i < n; i++) { x = step(x) % 1000; } return x; }
+"""
+# The toy is called in a thread that blocks all signals, too.
+PROGRAM = f"""
+import ctypes, signal, sys, threading
+toy = ctypes.CDLL(sys.argv[1])
+found = []
+def other():
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    found.append(toy.walk({ROUNDS}))
+thread = threading.Thread(target=other)
+thread.start(), thread.join()
+print(toy.walk({ROUNDS}), *found)
+"""
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("toy")
+    (home / "toy.c").write_text(TOY)
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(home / "toy_code.so"),
+                    str(home / "toy.c")], check=True)
+    code.build_trap(home)
+    return home
+
+
+def functions_of(toy: Path, monkeypatch: pytest.MonkeyPatch) -> code.Code:
+    monkeypatch.setattr(code, "path_of", lambda library: toy / library)
+    return code.code_of.__wrapped__("toy_code.so")
+
+
+def run(toy: Path, mode: str, file: Path) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "LD_PRELOAD": str(toy / "trapkill.so"), "TRAP_LIBRARY": "toy_code.so",
+           "TRAP_FILE": str(file), "TRAP_MODE": mode}
+    return subprocess.run([sys.executable, "-c", PROGRAM, str(toy / "toy_code.so")], env=env,
+                          capture_output=True, text=True, timeout=20)
+
+
+def right() -> str:
+    x = 1
+    for _ in range(ROUNDS):
+        x = (x * 3 + 1) % 1000
+    return f"{x} {x}\n"
+
+
+def test_a_survey_counts_visits(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law of this file; no more than three are counted."""
+    found = functions_of(toy, monkeypatch)
+    marks = np.zeros(found.size, "u1")
+    marks[np.array(sorted(found.functions)) - found.begin] = 1
+    file = toy / "survey"
+    file.write_bytes(np.array([found.begin, found.size], "u8").tobytes() + marks.tobytes()
+                     + bytes(4 * found.size))
+    outcome = run(toy, "survey", file)
+    assert (outcome.returncode, outcome.stdout) == (0, right()), outcome
+    counts = np.fromfile(file, "u1")[16 + found.size:].reshape(4, found.size)
+    assert not counts[:3].any()  # there is no job
+    visits = {name: {int(counts[3, at - found.begin]) for at, function in found.functions.items()
+                     if function == name} for name in ("step", "walk")}
+    assert visits == {"step": {3}, "walk": {0, 2, 3}}  # a branch is not taken
+
+
+@pytest.mark.parametrize("nth", [1, ROUNDS + 1, 2 * ROUNDS, 2 * ROUNDS + 1])
+def test_the_named_visit_is_the_last(toy: Path, monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+    """Law of this file: of 14 visits in two threads, the one that is named, if there is one."""
+    found = functions_of(toy, monkeypatch)
+    at, other = (max(at for at, name in found.functions.items() if name == function)
+                 for function in ("step", "walk"))
+    job = Job(0, "", 0, "toy_code.so", 1, (), (Kill(at, nth, "nobody", -1, 0),
+                                               Kill(other, 1, "slot", -1, 0)))
+    file = toy / "breakpoints"
+    breakpoints_of(job).tofile(file)
+    outcome = run(toy, "kill", file)
+    killed = nth <= 2 * ROUNDS
+    assert outcome.returncode == (-signal.SIGKILL if killed else 0), outcome
+    assert outcome.stdout == ("" if killed else right())
+    row = np.fromfile(file, BREAKPOINT)[0]
+    assert (int(row["count"]), bool(row["struck"])) == (min(nth, 2 * ROUNDS), killed)
