@@ -273,8 +273,8 @@ def text_of_costs(part: str, report: JsonObject) -> list[str]:
              "updates lost", "entries", "KiB", "virtual / it: cost", "paper", "updates",
              "entries", "bytes"]]
     for arm, its in found["arms"].items():
-        row = [arm, f"{its['snapshots']['median']:.0f}", common.with_range(its["percent"], 1),
-               common.with_range(scaled(its["cost_s"], 1e3), 1),
+        row = [arm, f"{its['snapshots']['median']:.0f}", common.with_range(its["percent"], 1, 0),
+               common.with_range(common.scaled(its["cost_s"], 1e3), 1, 0),
                f"{1e3 * its['open_s']['median']:.1f}",
                common.with_range(its["still_percent"], 1), common.with_range(its["lost"], 0),
                f"{its['archived_entries']['median']:.4g}",
@@ -284,8 +284,8 @@ def text_of_costs(part: str, report: JsonObject) -> list[str]:
         else:
             of = {what: its[f"virtual / this, {what}"] for what in
                   ("cost_s", "lost", "archived_entries", "archived_bytes")}
-            row += [common.with_range(of["cost_s"]), PAPER.get((part, arm), ""),
-                    common.with_range(of["lost"]),
+            row += [common.with_range(of["cost_s"], against=1), PAPER.get((part, arm), ""),
+                    common.with_range(of["lost"], against=1),
                     f"{of['archived_entries']['median']:.3f}",
                     f"{of['archived_bytes']['median']:.3f}"]
         rows.append(row)
@@ -294,7 +294,7 @@ def text_of_costs(part: str, report: JsonObject) -> list[str]:
         its = found["arms"]["virtual"]
         cost = its["still_percent"]["median"]
         lines += ["", f"Virtual: slots stood still for {cost:.1f} % of the run, target <= 2 "
-                  f"{met(cost <= 2)}; by whole runs {common.with_range(its['percent'], 1)} %; "
+                  f"{met(cost <= 2)}; by whole runs {common.with_range(its['percent'], 1, 0)} %; "
                   "paper 8."]
     if part == "skewed" and "chandy-lamport" in found["arms"]:
         lost = found["arms"]["chandy-lamport"]["virtual / this, lost"]["median"]
@@ -317,9 +317,9 @@ def text_of_failures(found: list[JsonObject]) -> list[str]:
         rows.append([f"{its['share']:.0%}, {its['part']}",
                      *(common.with_range(its["seconds"][arm])
                        for arm in ("whole", "none", "virtual")),
-                     common.with_range(its["saved_percent"], 0), PAPER_SAVED.get(where, "")])
+                     common.with_range(its["saved_percent"], 0, 0), PAPER_SAVED.get(where, "")])
         for arm in LOST[1:]:
-            rows[-1] += [common.with_range(its["percent"][arm], 1),
+            rows[-1] += [common.with_range(its["percent"][arm], 1, 0),
                          PAPER_LOST.get((*where, arm), "")]
     return ["Emulation: slot 1 dies behind a share of its updates.", "", common.table(rows)]
 
@@ -332,16 +332,11 @@ def text_of_scaling(found: JsonObject) -> list[str]:
 
 
 def text_of_single(found: JsonObject) -> list[str]:
-    ratio = found["ratio"]
+    ratio, cpu_ratio = (common.with_range(found[of], against=1) for of in ("ratio", "cpu_ratio"))
     return [f"One slot, unpaced: {common.with_range(found['seconds'])} s to an error of "
             f"{found['error']['median']:.2e}; scipy's power iteration "
-            f"{common.with_range(found['scipy_s'])} s; ratio {common.with_range(ratio)}, target "
-            f"<= 3 {met(ratio['median'] <= 3)}; of CPU time "
-            f"{common.with_range(found['cpu_ratio'])}."]
-
-
-def scaled(found: JsonObject, by: float) -> JsonObject:
-    return {key: by * value for key, value in found.items()}
+            f"{common.with_range(found['scipy_s'])} s; ratio {ratio}, target <= 3 "
+            f"{met(found['ratio']['median'] <= 3)}; of CPU time {cpu_ratio}."]
 
 
 def met(reached: bool) -> str:

@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
 
 
 def in_us(found: JsonObject) -> str:
-    return common.with_range({key: 1e6 * value for key, value in found.items()}, 0)
+    return common.with_range(common.scaled(found, 1e6), 0)
 
 
 def text(report: JsonObject) -> str:
@@ -77,7 +77,7 @@ def text(report: JsonObject) -> str:
             aim = LOCAL_TARGET if name == "local" else TARGET
             met = "met" if times["ratio"]["median"] <= aim else "missed"
             rows.append([name, name_of_place, *(in_us(times[side]) for side in SIDES),
-                         common.with_range(times["ratio"]), PAPER.get(name, "-"),
+                         common.with_range(times["ratio"], against=1), PAPER.get(name, "-"),
                          f"<= {aim:g} {met}"])
     calls = [["us", "median (min .. max)"],
              *(["at and back, " + side, in_us(report["at"][side])] for side in SIDES)]
@@ -88,7 +88,7 @@ def text(report: JsonObject) -> str:
     return "\n".join([
         f"{report['places']} places; {report['rounds']} rounds; median (min .. max).", "",
         common.table(rows), "", common.table(calls), "",
-        f"set / memcpy of 1 MiB: {common.with_range(ratio)}, target <= 3 {met}"])
+        f"set / memcpy of 1 MiB: {common.with_range(ratio, against=1)}, target <= 3 {met}"])
 
 
 def draw(report: JsonObject, path: Any) -> None:

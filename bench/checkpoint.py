@@ -157,7 +157,7 @@ def text(report: JsonObject) -> str:
     rows = [["action", "changed", "ms: median (min .. max)", "GB/s per rank"]]
     for kind, name in KINDS.items():
         share = report["dirty"].get(kind)
-        in_ms = {key: 1e3 * value for key, value in seconds[kind].items()}
+        in_ms = common.scaled(seconds[kind], 1e3)
         rows.append(
             [
                 name, "-" if share is None else f"{100 * share:.1f} %", common.with_range(in_ms),
@@ -170,7 +170,7 @@ def text(report: JsonObject) -> str:
         if r["target"]:
             met = "met" if r["ratio"]["median"] <= r["target"] else "missed"
             target = f"<= {r['target']:.1f} {met}"
-        compared.append([f"{r['of']} / {r['to']}", common.with_range(r["ratio"]),
+        compared.append([f"{r['of']} / {r['to']}", common.with_range(r["ratio"], against=1),
                          f"{r['ratio_fastest']:.2f}", target])
     return "\n".join(
         [

@@ -11,6 +11,7 @@ import datetime
 import importlib.metadata
 import io
 import json
+import math
 import os
 import platform
 import re
@@ -29,6 +30,7 @@ from ftrma.settings import options as settings
 from .launching import JsonObject, environment
 
 USAGE_ERROR = 2
+UNCLEAR = ")?"  # ends a ratio or a difference that may be none
 BUSY_SHARE = 0.3  # load per core, before the measurement, from which on it is disturbed
 
 
@@ -40,7 +42,11 @@ class UsageError(Exception):
 
 
 def spread(values: Iterable[float]) -> JsonObject:
-    """Median with its surroundings: ``n``, ``min``, ``q1``, ``median``, ``q3``, ``max``."""
+    """Median with its surroundings: ``n``, ``min``, ``q1``, ``median``, ``q3``, ``max``.
+
+    ``low`` and ``high`` are the 95 % interval of the median, by ranks: values below and above it
+    are heads and tails. None: six values are needed for one.
+    """
     ordered = sorted(values)
     if not ordered:
         raise ValueError("no values")
@@ -51,8 +57,18 @@ def spread(values: Iterable[float]) -> JsonObject:
     )
     return {
         "n": len(ordered), "min": ordered[0], "q1": quarters[0], "median": quarters[1],
-        "q3": quarters[2], "max": ordered[-1],
+        "q3": quarters[2], "max": ordered[-1], **interval(ordered),
     }
+
+
+def interval(ordered: Sequence[float]) -> JsonObject:
+    """The 95 % interval of the median of ordered values, which needs six of them."""
+    n, outside, left_out = len(ordered), 0.0, -1
+    while (outside := outside + math.comb(n, left_out + 1) * 0.5 ** n) <= 0.025:
+        left_out += 1
+    if left_out < 0:
+        return {"low": None, "high": None}
+    return {"low": ordered[left_out], "high": ordered[n - 1 - left_out]}
 
 
 def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
@@ -60,11 +76,25 @@ def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
     return [a / b for a, b in zip(above, below, strict=True)]
 
 
-def with_range(found: Mapping[str, float], digits: int = 2) -> str:
-    """``median (min .. max)``."""
-    return "{:.{d}f} ({:.{d}f} .. {:.{d}f})".format(
+def scaled(found: Mapping[str, Any], by: float) -> JsonObject:
+    """A spread in another unit."""
+    return {key: value if key == "n" or value is None else by * value
+            for key, value in found.items()}
+
+
+def with_range(found: Mapping[str, Any], digits: int = 2, against: float | None = None) -> str:
+    """``median (min .. max)``.
+
+    Args:
+        against: the value that stands for no effect, 1 of a ratio, 0 of a difference; it ends with
+            UNCLEAR if the 95 % interval of the median has this value in it, or is not known.
+    """
+    text = "{:.{d}f} ({:.{d}f} .. {:.{d}f})".format(
         found["median"], found["min"], found["max"], d=digits
     )
+    clear = against is None or (
+        found["low"] is not None and not found["low"] <= against <= found["high"])
+    return text if clear else text[:-1] + UNCLEAR
 
 
 # ---- where it was measured ------------------------------------------------------------------
@@ -240,7 +270,11 @@ def finish(report: JsonObject, options: argparse.Namespace, text: Callable[[Json
     progress("")
     report["measured_for_s"] = round(time.monotonic() - report.pop("began_s"), 1)
     report["machine"]["load_average_1min_after"] = os.getloadavg()[0]
-    print(text(report))
+    table = text(report)
+    print(table)
+    if UNCLEAR in table:
+        print("\n? may be no effect: the 95 % interval of the median includes none, or there are "
+              "fewer than 6 rounds; take more --rounds")
     load = "{load_average_1min:.1f} before, {load_average_1min_after:.1f} after".format_map(
         report["machine"]
     )

@@ -169,7 +169,7 @@ def row(name: str, found: JsonObject, share: float) -> list[str]:
     return [
         name,
         f"{found['inserts_per_second']['median']:.0f}",
-        common.with_range(overhead, 1) if overhead else "-",
+        common.with_range(overhead, 1, 0) if overhead else "-",
         f"<= {aim:g} {met}" if aim else "-",
         f"{found['duty']['median']:.2f}",
         sides.logged(found),

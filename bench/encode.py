@@ -351,7 +351,8 @@ def text(report: JsonObject) -> str:
             [
                 titles[r["operation"]], common.size_text(r["size_bytes"]),
                 f"{r['ours_gbs']['median']:.1f}", r["baseline"],
-                f"{r['baseline_gbs']['median']:.1f}", common.with_range(r["ratio"]), target,
+                f"{r['baseline_gbs']['median']:.1f}", common.with_range(r["ratio"], against=1),
+                target,
             ]
         )
     isal = f"ISA-L {report['isal']}" if report["isal"] else (

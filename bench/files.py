@@ -132,7 +132,7 @@ def text(report: JsonObject) -> str:
         cost = report["cost_percent"].get(side)
         rows.append([side, common.with_range(report["seconds"][side], 2),
                      f"{report['checkpoints'][side]['median']:g}",
-                     common.with_range(cost, 1) if cost else "-"])
+                     common.with_range(cost, 1, 0) if cost else "-"])
     resumed = report["resumed"]
     size = common.size_text(report["size_bytes"])
     return "\n".join([

@@ -255,7 +255,7 @@ def legend(report: JsonObject) -> str:
 def row(name: str, found: JsonObject) -> list[str]:
     def overhead(key: str) -> str:
         values = found.get(f"overhead_{key}_percent")
-        return common.with_range(values, 1) if values else "-"
+        return common.with_range(values, 1, 0) if values else "-"
 
     fastest = found.get("overhead_fastest_percent")
     size, held = found.get("checkpoint_bytes"), found.get("checkpoint_seconds")

@@ -69,8 +69,8 @@ def row(side: str, found: JsonObject) -> list[str]:
     demanded, held = found["demand_checkpoints_per_launch"], found.get("checkpoint_seconds")
     return [
         *cells,
-        common.with_range(found["overhead_median_percent"], 1),
-        common.with_range(found["overhead_mean_percent"], 1),
+        common.with_range(found["overhead_median_percent"], 1, 0),
+        common.with_range(found["overhead_mean_percent"], 1, 0),
         f"{demanded['median']:g}",
         f"{found['checkpoints_per_launch']['median'] - demanded['median']:g}",
         f"{1e3 * held['median']:.2f}" if held else "-",

@@ -153,9 +153,9 @@ def text(report: JsonObject) -> str:
         (program, aim), ratio = COMPARED[name], report["ratios"][name]
         ours = report["ours"][program]
         rows.append([f"{program}, {'scipy: ' * (name in PEERS)}{name}", *(
-            common.with_range({key: 1e3 * value for key, value in found.items()}, 1)
+            common.with_range(common.scaled(found, 1e3), 1)
             for found in (ours["steps"], ours["run"], report["theirs"][name])),
-            common.with_range(ratio), "-" if aim is None else
+            common.with_range(ratio, against=1), "-" if aim is None else
             f"<= {aim:g} {'met' if ratio['median'] <= aim else 'missed'}"])
     lines = [f"rmat:{report['scale']}, {report['slots']} slots, partition {report['partition']}, "
              f"{report['recovery']}; scipy and igraph on one core, NetworKit on "

@@ -197,7 +197,7 @@ def text(report: JsonObject) -> str:
         rows.append([name, *(common.with_range(c) if c else "-" for c in cells)])
     compared = [["ratio", "here", "paper", "target"]]
     for name, row in report["ratios"].items():
-        compared.append([name, common.with_range(row["spread"]), row["paper"], aim(row)])
+        compared.append([name, common.with_range(row["spread"], against=1), row["paper"], aim(row)])
     return "\n".join([
         f"{report['program']} on {report['graph']}, {report['slots']} slots, a checkpoint every "
         f"{report['every']} steps{', in files too' * report['files']}, slot 1 killed in step "

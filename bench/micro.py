@@ -173,7 +173,7 @@ def text(report: JsonObject) -> str:
             rows.append(
                 [
                     r["call"], str(r["ranks"]), f"{r[BASELINE]['us']['median']:.3f}", side,
-                    f"{found['us']['median']:.3f}", common.with_range(found["ratio"], 3),
+                    f"{found['us']['median']:.3f}", common.with_range(found["ratio"], 3, 1),
                     f"{found['ratio_fastest']['median']:.3f}", target,
                 ]
             )

@@ -105,7 +105,7 @@ def text(report: JsonObject) -> str:
         met = "met" if target and r["ratio"]["median"] <= target else "missed"
         rows.append([
             r["call"], f"{r['us_' + BASELINE]['median']:.2f}",
-            f"{r['us_' + PROTECTED]['median']:.2f}", common.with_range(r["ratio"]),
+            f"{r['us_' + PROTECTED]['median']:.2f}", common.with_range(r["ratio"], against=1),
             f"{r['ratio_fastest']['median']:.2f}", f"<= {target:.1f} {met}" if target else "-",
         ])
     return (

@@ -173,7 +173,8 @@ def text_without(report: JsonObject) -> list[str]:
         rows = [["without a failure", *names, f"target (fastest) <= {OVERHEAD:g} %"]]
         for name, found in report["found"].items():
             over = found["overhead"]
-            rows.append([name, *(common.with_range(over[what]) for what in names),
+            rows.append([name, *(common.with_range(over[what], against=0 if "%" in what else None)
+                                for what in names),
                          met(over["fastest, % more"]["median"], OVERHEAD)])
         lines += [f"{report['graph']}, {report['pair']} slots, in turns of {TURN_S:g} s with plain "
                   f"mpirun; {report['rounds']} rounds; median (min .. max).",
@@ -188,7 +189,7 @@ def text_of_checkpoints(report: JsonObject) -> list[str]:
         rows = [["whole run, % more than by Phoenix", "rounds",
                  *(f"CR-{every}" for every in report["cr"])]]
         rows += [[name, str(found["lost"][0]["rounds"]),
-                  *(common.with_range(cost) for cost in found["cr"].values())]
+                  *(common.with_range(cost, against=0) for cost in found["cr"].values())]
                  for name, found in report["found"].items()]
         lines += ["By checkpoints of all fields, one every so many rounds and one of the result.",
                   "", common.table(rows), ""]

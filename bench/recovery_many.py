@@ -175,7 +175,7 @@ def text(report: JsonObject) -> str:
         overhead = found.get("overhead_percent")
         cells = [name, common.with_range(found["seconds"])]
         if overhead:
-            cells += [common.with_range(overhead, 0)]
+            cells += [common.with_range(overhead, 0, 0)]
             cells += [f"{kind['median']:g}" for kind in found["kinds"].values()]
             cells += [f"{1e3 * p['median'] / runs:.1f}" for p in found["phases"].values()]
         rows.append(cells + ["-"] * (len(rows[0]) - len(cells)))

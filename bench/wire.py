@@ -221,7 +221,7 @@ def text(report: JsonObject) -> str:
     """The table for people."""
     rows = [["request", "us", "fastest", "beside a round trip"]]
     rows += [[r["request"], common.with_range(r["us"]), f"{r['us']['min']:.2f}",
-              common.with_range(r["ratio"])] for r in report["results"]]
+              common.with_range(r["ratio"], against=1)] for r in report["results"]]
     idle_costs = report["idle"]
     return (
         f"Requests to an agent over loopback TCP, medians of {report['rounds']} rounds "

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -33,13 +35,42 @@ SAID = 'import json; print("warming up"); print(json.dumps({"a": 1}))'
 
 def test_spread_orders_and_takes_quartiles() -> None:
     assert common.spread([5.0, 1.0, 3.0, 2.0, 4.0]) == {
-        "n": 5, "min": 1.0, "q1": 2.0, "median": 3.0, "q3": 4.0, "max": 5.0
+        "n": 5, "min": 1.0, "q1": 2.0, "median": 3.0, "q3": 4.0, "max": 5.0,
+        "low": None, "high": None,
     }
 
 
 def test_spread_of_one_value_is_that_value() -> None:
     found = common.spread(x for x in [7.0])
-    assert set(found.values()) == {1, 7.0}
+    assert set(found.values()) == {1, 7.0, None}
+
+
+@pytest.mark.parametrize(("n", "ranks"), [(5, None), (6, (1, 6)), (8, (1, 8)), (9, (2, 8)),
+                                          (20, (6, 15)), (100, (40, 61))])
+def test_interval_of_a_median(n: int, ranks: tuple[int, int] | None) -> None:
+    """Law: ranks are those of tables of the sign test at 95 %."""
+    found = common.interval(range(1, n + 1))
+    assert (found["low"], found["high"]) == (ranks or (None, None))
+
+
+def test_interval_covers_the_median_in_95_of_100_samples() -> None:
+    dice, n = random.Random(3), 11
+    inside = 0
+    for _ in range(4000):
+        found = common.interval(sorted(dice.expovariate(1.0) for _ in range(n)))
+        inside += found["low"] <= math.log(2) <= found["high"]
+    assert 0.95 <= inside / 4000 <= 0.995  # exactly 0.9883 by the binomial distribution
+
+
+@pytest.mark.parametrize(("values", "clear"), [
+    ([1.1, 1.2, 1.3, 1.2, 1.1, 1.15], True), ([0.9, 1.2, 1.3, 1.2, 1.1, 1.15], False),
+    ([1.1, 1.2, 1.3], False)])
+def test_ratios_that_may_be_none_are_marked(values: list[float], clear: bool) -> None:
+    found = common.spread(values)
+    assert common.with_range(found, 1, against=1).endswith(common.UNCLEAR) != clear
+    assert common.UNCLEAR not in common.with_range(found, 1)
+    assert common.with_range(common.scaled(found, 100), 0, against=100).endswith(
+        common.UNCLEAR) != clear
 
 
 def test_spread_of_nothing_is_an_error() -> None:
