@@ -27,7 +27,7 @@ from mpicc import find as find_mpicc  # noqa: E402
 # (tests/unit/house/test_c_layers.py).
 SOURCES = {
     "graph": ["sums.c", "factors.c", "sort.c", "text.c", "rmat.c", "owners.c",
-              "triangles.c"],
+              "deal.c", "triangles.c"],
     "interpose": [
         *("mover.c", "access.c", "accumulate.c", "atomic.c", "sync.c", "lock.c", "winfile.c"),
         *("create.c", "winquery.c", "settle.c", "exchange.c", "collective.c", "reduction.c"),

@@ -245,8 +245,8 @@ def some_of(n: int, count: int | None) -> Ints:
 
 
 class State(NamedTuple):
-    """The state of `Betweenness` in a step: the source whose turn it is, the distance at which
-    vertices send, and whether sums go back to the source."""
+    """The state of `Betweenness` in a step: the round of sources whose turn it is, the distance at
+    which vertices send, and whether sums go back to the sources."""
 
     turn: int
     level: int
@@ -256,42 +256,52 @@ class State(NamedTuple):
 class Betweenness(graph.VertexProgram):
     """For each vertex the shortest paths between others that lead over it, each pair's as a share.
 
-    For one source after another, paths are counted from the source outwards, a step for each
-    distance, then shares are added up from the farthest vertices back.
+    Many sources take their turn at once, one in each copy of the graph: paths are counted from the
+    sources outwards, a step for each distance, then shares are added up from the farthest vertices
+    back. At last the copies of a vertex send their sums to the first one, which has the result.
 
     Args:
-        sources: ids; all vertices, or some, whose sums are scaled up to all.
-        directed: the graph is one of `data.both`; else of `data.simple`, where each path counts
-            once, not in each direction.
+        n: vertices of one copy, as `data.copies` makes them of a graph of `data.both`, or of one of
+            `data.simple`, where each path counts once, not in each direction.
+        sources: ids in the first copy; all vertices, or some, whose sums are scaled up to all.
+        copies: of the graph.
     """
 
-    fields: ClassVar = {"value": float, "distance": np.int64, "paths": float, "share": float}
+    fields: ClassVar = {"value": float, "distance": np.int32, "paths": float, "share": float}
     message = float
     combine = np.add
     aggregates: ClassVar = {"turn": np.int64, "level": np.int64, "back": (bool, np.logical_or),
                             "found": np.int64}
 
-    def __init__(self, sources: Ints, *, directed: bool) -> None:
-        self.sources, self.directed = sources, directed
+    def __init__(self, n: int, sources: Ints, copies: int, *, directed: bool) -> None:
+        self.n, self.sources, self.copies, self.directed = n, sources, copies, directed
 
     def state(self, ctx: Context) -> State:
         """The state that follows from the one of the step before."""
         turn, level, back = int(ctx["turn"]), int(ctx["level"]), bool(ctx["back"])
         if ctx.step == 1:
             return State(0, 0, False)
+        if self.done(turn):
+            return State(turn, level + 1, False)
         if not back:
             return State(turn, level + 1, False) if ctx["found"] else State(turn, level - 1, True)
         return State(turn, level - 1, True) if level > 0 else State(turn + 1, 0, False)
 
+    def done(self, turn: int) -> bool:
+        """All sources have had their turn."""
+        return turn * self.copies >= len(self.sources)
+
     def update(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
         turn, level, back = now = self.state(ctx)
-        if turn == len(self.sources):
-            v.value *= ctx.n / len(self.sources) / (1 if self.directed else 2)
-            ctx.stop()
-            return
         if 0 in v.ids[:1]:  # its slot tells the state to all
             for name, value in now._asdict().items():
                 ctx.contribute(name, value)
+        if self.done(turn):
+            if level:  # the sums of all copies are here
+                scale = self.n / len(self.sources) / (1 if self.directed else 2)
+                v.value = (v.value + inbox.values) * scale
+                ctx.stop()
+            return
         if back:
             mine = v.distance == level
             v.share = np.where(mine, v.paths * inbox.values, v.share)
@@ -299,7 +309,8 @@ class Betweenness(graph.VertexProgram):
                 v.value += np.where(mine, v.share, 0)
             return
         if level == 0:
-            found = v.ids == self.sources[turn]
+            chosen = self.sources[turn * self.copies:][:self.copies]
+            found = np.isin(v.ids, chosen + self.n * np.arange(len(chosen)))
             v.distance, v.paths, v.share = -1, found, 0
         else:
             found = (v.distance < 0) & (inbox.values > 0)
@@ -309,7 +320,9 @@ class Betweenness(graph.VertexProgram):
 
     def emit(self, v: Vertices, ctx: Context) -> None:
         turn, level, back = self.state(ctx)
-        if turn == len(self.sources):
+        if self.done(turn):
+            more = np.flatnonzero(v.ids >= self.n) if level == 0 else np.zeros(0, np.int64)
+            v.send_to(v.ids[more] % self.n, v.value[more])
             return
         at = v.distance == level
         if not back:

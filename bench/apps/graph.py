@@ -40,7 +40,8 @@ PROGRAMS = {"pagerank": (None, "rank", "rank"), "bfs": (None, "value", "value"),
             "mis": (data.simple, "inside", ""), "betweenness": (None, "value", ""),
             "forest": (data.symmetric, "label", ""),
             "factors": (data.bipartite, "", "squares")}
-LONG = 10**9  # steps that betweenness may take: some for each source
+LONG = 10**9  # steps that betweenness may take: some for each round of sources
+AT_ONCE = 1 << 20  # vertices and edges, about, of the copies of a graph that betweenness takes
 
 # Graphs that are made from a number: the scale, vertices, the side of a square, vertices.
 MADE: dict[str, Callable[[int], data.Graph]] = {
@@ -170,6 +171,14 @@ def prepared(options: argparse.Namespace, given: data.Graph) -> data.Graph:
     return make(found) if make else found
 
 
+def copies_of(options: argparse.Namespace, found: data.Graph) -> int:
+    """Copies of the graph that the program runs on: betweenness takes a source in each."""
+    if options.program != "betweenness":
+        return 1
+    sources = min(options.sources or found.n, found.n)
+    return max(1, min(sources, AT_ONCE // max(found.n + found.edges, 1)))
+
+
 def vertex_of(word: str, found: data.Graph) -> int:
     """The number of the vertex that the user calls so; "": the first one."""
     if found.names is not None and word:
@@ -224,7 +233,8 @@ def program_of(options: argparse.Namespace,
         "labels": lambda: analytics.Labels(options.steps),
         "mis": lambda: analytics.Independent(options.seed), "forest": analytics.Forest,
         "betweenness": lambda: analytics.Betweenness(
-            analytics.some_of(found.n, options.sources), directed=not options.undirected)}
+            found.n, analytics.some_of(found.n, options.sources), copies_of(options, found),
+            directed=not options.undirected)}
     return made[options.program]()
 
 
@@ -304,12 +314,13 @@ def values_of(result: graph.Result, options: argparse.Namespace) -> Any:
     return values
 
 
-def balance(sizes: list[int | None]) -> dict[str, Any]:
+def balance(sizes: list[int | None], copies: int) -> dict[str, Any]:
     """The edges that the slots have: all, and those of the fullest slot by those of an equal share;
     None if a slot does not know, whose process was replaced when the run had ended."""
     known = [size for size in sizes if size is not None]
     edges = sum(known) if len(known) == len(sizes) else None
-    return {"edges": edges, "imbalance": max(known) * len(known) / edges if edges else None}
+    return {"edges": edges if edges is None else edges // copies,
+            "imbalance": max(known) * len(known) / edges if edges else None}
 
 
 def save(path: str, columns: dict[str, Any]) -> int:
@@ -356,13 +367,16 @@ def main(arguments: list[str]) -> int:
         loading = time.monotonic()
         given = graph_of(engine, options)
         found = prepared(options, given)
+        copies = copies_of(options, found)
         began = time.monotonic()
-        result = engine.run(found, program_of(options, found), **(
+        result = engine.run(data.copies(found, copies) if copies > 1 else found,
+                            program_of(options, found), **(
             {"most": LONG} if options.program == "betweenness" else {}))
         seconds = time.monotonic() - began
         values = values_of(result, options)
-        balanced = balance(engine.comm.gather(result.edges, root=0) or [])
+        balanced = balance(engine.comm.gather(result.edges, root=0) or [], copies)
         if slot == 0:
+            values = values[: found.n]
             columns = table(options, values, found)
             top = show(columns, options.top, least=options.program in ("bfs", "sssp"))
             if not (options.out or "").endswith(results.TABLES):

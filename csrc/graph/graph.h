@@ -1,7 +1,8 @@
 /*
  * The costly loops of vertex programs and of matrix completion: sums and factors along edges,
  * counting sorts, edge lists as text, owners of vertices, a generator. A library of its own, which
- * uses nothing of the others; its only caller is ftrma/frameworks/graph/kernels.py, which has a reference in NumPy for each function.
+ * uses nothing of the others; its only callers are kernels.py and edgekernels.py in
+ * ftrma/frameworks/graph, and references.py there has each function in NumPy.
  *
  * Common to all: nothing is kept, printed or aborted, and memory is allocated by none. Buffers do
  * not overlap and are aligned as their type. Edges of row r are ptr[r] .. ptr[r + 1] - 1; a ptr of
@@ -151,6 +152,45 @@ void ftrma_graph_rmat(uint64_t seed, int scale, const uint8_t *pairs, uint64_t f
  *   owner  [out]  0 .. N - 1, of each
  */
 void ftrma_graph_owners(const int64_t *ids, size_t count, uint32_t slots, int64_t *owner);
+
+/* Owners of vertices 0 .. n - 1. */
+struct ftrma_graph_ownership {
+    int64_t n;
+    const int64_t *bounds; /* slot s owns bounds[s] .. bounds[s + 1] - 1; NULL: see owners.c */
+    uint32_t slots;        /* 1 at least */
+};
+
+/*
+ * Edges by the owners of their sources, in their order; targets are less than 2^32.
+ *   source, target, weight  [in]  of each of m edges; weight may be NULL
+ *   owner                   [out] of each edge; of no use afterwards
+ *   count                   [out] edges of each slot
+ *   row, to, heavy          [out] of each edge: the source's number among its owner's vertices, the
+ *                                 target, the weight
+ * Returns 0; -1: an id is none of a vertex, and of what is written nothing can be used.
+ */
+int ftrma_graph_deal(const struct ftrma_graph_ownership *of, const int64_t *source,
+                     const int64_t *target, const double *weight, size_t m, uint32_t *owner,
+                     int64_t *count, uint32_t *row, uint32_t *to, double *heavy);
+
+/*
+ * Count the distinct targets of edges, by owner.
+ *   target  [in]     of each of m edges, less than of->n
+ *   number  [in/out] of each vertex: 0; 1 for those that are targets
+ *   bounds  [out]    slots + 1: how many targets slots in front of each one own
+ */
+void ftrma_graph_mark(const struct ftrma_graph_ownership *of, const uint32_t *target, size_t m,
+                      uint32_t *number, int64_t *bounds);
+
+/*
+ * Number the distinct targets by owner, then ascending.
+ *   target    [in/out] of each of m edges; becomes its number
+ *   number    [in/out] of each vertex, as ftrma_graph_mark has left it; of no use afterwards
+ *   next      [in/out] bounds of ftrma_graph_mark; of no use afterwards
+ *   distinct  [out]    the targets, in the order of their numbers
+ */
+void ftrma_graph_number(const struct ftrma_graph_ownership *of, uint32_t *target, size_t m,
+                        uint32_t *number, int64_t *next, int64_t *distinct);
 
 /* Known entries of a matrix, by column. */
 struct ftrma_graph_entries {

@@ -8,6 +8,7 @@ from ..frameworks.graph.data import (
     Partition,
     bipartite,
     both,
+    copies,
     grid,
     load,
     lognormal,
@@ -22,6 +23,6 @@ from ..frameworks.graph.data import (
 )
 
 __all__ = [
-    "Graph", "Part", "Partition", "bipartite", "both", "grid", "load", "lognormal", "of_edges",
-    "partition_of", "path", "relabel", "reverse", "rmat", "simple", "symmetric",
+    "Graph", "Part", "Partition", "bipartite", "both", "copies", "grid", "load", "lognormal",
+    "of_edges", "partition_of", "path", "relabel", "reverse", "rmat", "simple", "symmetric",
 ]

@@ -137,8 +137,8 @@ PROGRAMS = {
              lambda: analytics.Hits(20, 1e-6), "hub"),
     "labels": (dense, lambda: analytics.Labels(12), "label"),
     "mis": (simple, analytics.Independent, "inside"),
-    "betweenness": (lambda: data.both(data.rmat(7, degree=2, seed=SEED)),
-                    lambda: analytics.Betweenness(np.arange(3), directed=True), "value"),
+    "betweenness": (lambda: data.copies(data.both(data.rmat(7, degree=2, seed=SEED)), 2),
+                    lambda: analytics.Betweenness(128, np.arange(3), 2, directed=True), "value"),
     "forest": (lambda: data.symmetric(weighted()), analytics.Forest, "weight"),
     "doubling": (lambda: data.path(500), lambda: pregel.Doubling(8), "least"),
 }

@@ -178,7 +178,8 @@ def test_oracles_of_analytics() -> None:
     assert not edges[inside][:, inside].nnz and (edges @ inside + inside > 0).all()
     assert (found["whole-labels"] == communities(matrix(module.dense(), counted=True), 12)).all()
     edges = matrix(module.data.rmat(7, degree=2, seed=module.SEED), counted=True)
-    assert np.allclose(found["whole-betweenness"], 128 / 3 * shares(edges, range(3)), rtol=1e-12)
+    assert np.allclose(found["whole-betweenness"][:128], 128 / 3 * shares(edges, range(3)),
+                       rtol=1e-12)
     edges = matrix(module.data.symmetric(module.weighted()), counted=False)
     assert found["whole-forest"].sum() == csgraph.minimum_spanning_tree(edges).sum()
 

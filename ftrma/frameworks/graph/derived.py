@@ -86,3 +86,19 @@ def both(graph: Graph, *, weighted: bool = False) -> Graph:
     chunks, slices = graph.through(change)
     return Graph(graph.n, chunks, graph.what, graph.names, file=graph.file, edges=2 * graph.edges,
                  key=graph.derived(f"both ways {'weighted' if weighted else ''}"), slices=slices)
+
+
+def copies(graph: Graph, count: int) -> Graph:
+    """The graph so many times, side by side: copy c of vertex v has the id c * n + v.
+
+    So a program takes many starting points at once: one in each copy.
+    """
+    n = graph.n
+
+    def change(source: Ints, target: Ints, weight: Floats | None) -> Iterator[EdgeArrays]:
+        for copy in range(count):
+            yield source + copy * n, target + copy * n, weight
+
+    chunks, slices = graph.through(change)
+    return Graph(count * n, chunks, graph.what, file=graph.file, edges=count * graph.edges,
+                 key=graph.derived(f"{count} copies of"), slices=slices)

@@ -168,7 +168,7 @@ def _lines(path: Source, name: str, first: int = 0, last: int | None = None, *,
                 text = text.replace(b"\r", b"\n")
             end = text.rfind(b"\n") + 1
             if end:
-                yield rest + text[:end]
+                yield b"".join([rest, memoryview(text)[:end]])
                 rest = text[end:]
             else:
                 rest += text

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from . import kernels
+from . import edgekernels
 from .parts import Graph
 from .references import EdgeArrays
 
@@ -69,7 +69,7 @@ def rmat(scale: int, degree: int = 16, seed: int = 1) -> Graph:
 
     def chunks() -> Iterator[EdgeArrays]:
         for first in range(0, edges, CHUNK):
-            yield (*kernels.rmat(seed % WORD, scale, pairs(), first, min(CHUNK, edges - first)),
+            yield (*edgekernels.rmat(seed % WORD, scale, pairs(), first, min(CHUNK, edges - first)),
                    None)
 
     return Graph(1 << scale, chunks, "rmat", edges=edges, key=f"rmat {degree} {seed}")

@@ -1,9 +1,9 @@
-"""Calls into ``csrc/graph/``: messages along edges, factors, counting sorts, owners, edge lists.
+"""Calls into ``csrc/graph/``: messages along edges, factors of a matrix, counting sorts.
 
-The library knows nothing of MPI and is loaded here, at its first use. It has loops for np.add,
-np.minimum and np.maximum of float64, float32, int64, int32 and uint64. For all others, and for
-arrays that do not lie in one piece, `references` is used. Both have the same results, bit by bit (a
-NaN has to be a NaN).
+`edgekernels` has those that make edges. The library knows nothing of MPI and is loaded here, at its
+first use. It has loops for np.add, np.minimum and np.maximum of float64, float32, int64, int32 and
+uint64. For all others, and for arrays that do not lie in one piece, `references` is used. Both have
+the same results, bit by bit (a NaN has to be a NaN).
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...host.errors import FtrmaError
-from . import references, textform
-from .references import AnyArray, Columns, EdgeArrays, Floats, Ints, Mask, Numbers
-from .textform import TextForm
+from . import references
+from .references import AnyArray, Columns, Floats, Ints, Mask, Numbers
 
 LIBRARY = Path(__file__).with_name("_kernels.so")
 MOST = 2**32  # rows or targets that indices have numbers for
@@ -27,13 +26,13 @@ MOST = 2**32  # rows or targets that indices have numbers for
 How: TypeAlias = Any  # struct ftrma_graph_how
 
 try:
-    _ffi: Any = import_module("ftrma.frameworks.graph._kerneldeclarations").ffi
+    ffi: Any = import_module("ftrma.frameworks.graph._kerneldeclarations").ffi
 except ModuleNotFoundError:
     raise FtrmaError(f"{Path(__file__).parents[2]} is not built: pip install -e .") from None
 
 
 def _number(name: str) -> int:
-    return int(_ffi.integer_const(f"FTRMA_GRAPH_{name}"))
+    return int(ffi.integer_const(f"FTRMA_GRAPH_{name}"))
 
 
 TYPES = {np.dtype(np.float64): _number("F64"), np.dtype(np.float32): _number("F32"),
@@ -44,8 +43,8 @@ USES = {None: _number("PLAIN"), "plus": _number("PLUS"), "times": _number("TIMES
 
 
 @cache
-def _lib() -> Any:
-    return _ffi.dlopen(str(LIBRARY))
+def lib() -> Any:
+    return ffi.dlopen(str(LIBRARY))
 
 
 # ---- messages along edges -------------------------------------------------------------------
@@ -78,14 +77,14 @@ def scatter(combine: np.ufunc, values: AnyArray, got: Mask | None, ptr: Ints, ta
     if rows is not None and len(rows) and not 0 <= rows.min() <= rows.max() < len(ptr) - 1:
         raise ValueError(f"scatter: rows {rows.min()} to {rows.max()} of {len(ptr) - 1}")
     how, sent = _how(combine, op, values, x)
-    if how is None or not _plain((ptr, np.int64), (target, np.uint32), (weight, np.float64),
+    if how is None or not plain((ptr, np.int64), (target, np.uint32), (weight, np.float64),
                                  (rows, np.int64), (got, np.bool_)):
         references.scatter(combine, values, got, ptr, target, weight, op, rows, x)
         return
-    _done(_lib().ftrma_graph_scatter(
-        how, _at("char", values, True), _at("uint8_t", got, True), _at("int64_t", ptr),
-        _at("uint32_t", target), _at("double", weight), _at("int64_t", rows), sending,
-        _at("char", sent)))
+    _done(lib().ftrma_graph_scatter(
+        how, at("char", values, True), at("uint8_t", got, True), at("int64_t", ptr),
+        at("uint32_t", target), at("double", weight), at("int64_t", rows), sending,
+        at("char", sent)))
 
 
 def gather(combine: np.ufunc, values: AnyArray, got: Mask | None, by: Columns, x: AnyArray,
@@ -113,15 +112,15 @@ def gather(combine: np.ufunc, values: AnyArray, got: Mask | None, by: Columns, x
         raise ValueError(f"gather: {len(sending)} of {sending.dtype} say which of {len(x)} rows "
                          "send; give bool, one for each")
     how, sent = _how(combine, op, values, x)
-    if how is None or not _plain((by.ptr, np.int64), (by.row, np.uint32),
+    if how is None or not plain((by.ptr, np.int64), (by.row, np.uint32),
                                  (by.edge_weight, np.float64), (sending, np.bool_),
                                  (got, np.bool_)):
         references.gather(combine, values, got, by, x, sending, op, first=first, last=last)
         return
-    _done(_lib().ftrma_graph_gather(
-        how, _at("char", values, True), _at("uint8_t", got, True), _at("int64_t", by.ptr),
-        _at("uint32_t", by.row), _at("double", by.edge_weight), first, last, _at("char", sent),
-        _at("uint8_t", sending)))
+    _done(lib().ftrma_graph_gather(
+        how, at("char", values, True), at("uint8_t", got, True), at("int64_t", by.ptr),
+        at("uint32_t", by.row), at("double", by.edge_weight), first, last, at("char", sent),
+        at("uint8_t", sending)))
 
 
 def fold(combine: np.ufunc, values: AnyArray, got: Mask | None, rows: Ints, theirs: AnyArray,
@@ -143,12 +142,12 @@ def fold(combine: np.ufunc, values: AnyArray, got: Mask | None, rows: Ints, thei
     if len(rows) and not 0 <= rows.min() <= rows.max() < len(values):
         raise ValueError(f"fold: rows {rows.min()} to {rows.max()} of {len(values)}")
     how, sent = _how(combine, None, values, theirs)
-    if how is None or not _plain((rows, np.int64), (there, np.bool_), (got, np.bool_)):
+    if how is None or not plain((rows, np.int64), (there, np.bool_), (got, np.bool_)):
         references.fold(combine, values, got, rows, theirs, there)
         return
-    _done(_lib().ftrma_graph_fold(
-        how, _at("char", values, True), _at("uint8_t", got, True), _at("int64_t", rows),
-        len(rows), _at("char", sent), _at("uint8_t", there)))
+    _done(lib().ftrma_graph_fold(
+        how, at("char", values, True), at("uint8_t", got, True), at("int64_t", rows),
+        len(rows), at("char", sent), at("uint8_t", there)))
 
 
 def visit(entries: Columns, rows: Floats, columns: Floats, which: Ints, step: Floats,
@@ -176,16 +175,16 @@ def visit(entries: Columns, rows: Floats, columns: Floats, which: Ints, step: Fl
                          f"steps, rows {rows.shape}")
     if len(which) and not 0 <= which.min() <= which.max() < len(entries.ptr) - 1:
         raise ValueError(f"visit: columns {which.min()} to {which.max()} of {len(entries.ptr) - 1}")
-    assert _plain((rows, np.float64), (which, np.int64), (step, np.float64), (squares, np.float64))
+    assert plain((rows, np.float64), (which, np.int64), (step, np.float64), (squares, np.float64))
     stride, rank = columns.strides[0] // 8, rows.shape[1]
     assert columns.strides == (8 * stride, 8) or len(columns) < 2
-    known = _ffi.new("struct ftrma_graph_entries *", (
-        _at("int64_t", entries.ptr), _at("uint32_t", entries.row),
-        _at("double", entries.edge_weight), rank, stride))
-    _lib().ftrma_graph_visit(
-        known, _at("double", rows, True), _ffi.cast("double *", columns.ctypes.data),
-        _at("int64_t", which), len(which), _at("double", step), regularization,
-        _at("double", squares, True))
+    known = ffi.new("struct ftrma_graph_entries *", (
+        at("int64_t", entries.ptr), at("uint32_t", entries.row),
+        at("double", entries.edge_weight), rank, stride))
+    lib().ftrma_graph_visit(
+        known, at("double", rows, True), ffi.cast("double *", columns.ctypes.data),
+        at("int64_t", which), len(which), at("double", step), regularization,
+        at("double", squares, True))
 
 
 def _check_use(op: str | None, weight: Floats | None) -> None:
@@ -199,7 +198,7 @@ def _how(combine: np.ufunc, op: str | None, values: AnyArray,
          x: AnyArray) -> tuple[How | None, AnyArray]:
     """The loop of C, None if it has none; and x in the dtype of values."""
     kind = TYPES.get(values.dtype)
-    if kind is None or combine not in COMBINES or not _plain((values, values.dtype)):
+    if kind is None or combine not in COMBINES or not plain((values, values.dtype)):
         return None, x
     if op is not None:
         # C multiplies and adds in float64, as NumPy does with a weight and these dtypes.
@@ -208,21 +207,21 @@ def _how(combine: np.ufunc, op: str | None, values: AnyArray,
             return None, x
     with np.errstate(all="ignore"):
         sent = np.ascontiguousarray(x, values.dtype)
-    how = _ffi.new("struct ftrma_graph_how *", (kind, COMBINES[combine], USES[op]))
+    how = ffi.new("struct ftrma_graph_how *", (kind, COMBINES[combine], USES[op]))
     return how[0], sent
 
 
-def _plain(*arrays: tuple[AnyArray | None, npt.DTypeLike]) -> bool:
+def plain(*arrays: tuple[AnyArray | None, npt.DTypeLike]) -> bool:
     """These arrays have such a dtype each, and lie in one piece each."""
     return all(array is None or (array.dtype == dtype and array.flags.c_contiguous
                                  and array.flags.aligned) for array, dtype in arrays)
 
 
-def _at(kind: str, array: AnyArray | None, writable: bool = False) -> Any:
+def at(kind: str, array: AnyArray | None, writable: bool = False) -> Any:
     """An array's memory, for C."""
     if array is None:
-        return _ffi.NULL
-    return _ffi.from_buffer(f"{kind}[]", array, require_writable=writable)
+        return ffi.NULL
+    return ffi.from_buffer(f"{kind}[]", array, require_writable=writable)
 
 
 def _done(result: int) -> None:
@@ -254,9 +253,9 @@ def csr(row: AnyArray, target: AnyArray, weight: Floats | None,
         raise ValueError(f"csr: {len(rows)} rows, {len(targets)} targets, and other weights")
     ptr, sorted_ = np.empty(size + 1, np.int64), np.empty(len(rows), np.uint32)
     heavy = None if weights is None else np.empty(len(rows), np.float64)
-    if _lib().ftrma_graph_csr(
-            _at("uint32_t", rows), _at("uint32_t", targets), _at("double", weights), len(rows),
-            size, _at("int64_t", ptr), _at("uint32_t", sorted_), _at("double", heavy)):
+    if lib().ftrma_graph_csr(
+            at("uint32_t", rows), at("uint32_t", targets), at("double", weights), len(rows),
+            size, at("int64_t", ptr), at("uint32_t", sorted_), at("double", heavy)):
         raise ValueError(f"csr: row {rows.max()} of {size}")
     return ptr, sorted_, heavy
 
@@ -278,10 +277,10 @@ def by_target(ptr: Ints, target: AnyArray, weight: Floats | None, size: int) -> 
         raise ValueError(f"by_target: {len(targets)} targets and weights of {begins[-1]} edges")
     by, row = np.empty(size + 1, np.int64), np.empty(len(targets), np.uint32)
     heavy = None if weights is None else np.empty(len(targets), np.float64)
-    if _lib().ftrma_graph_by_target(
-            _at("int64_t", begins), _at("uint32_t", targets), _at("double", weights),
-            len(begins) - 1, size, _at("int64_t", by), _at("uint32_t", row),
-            _at("double", heavy)):
+    if lib().ftrma_graph_by_target(
+            at("int64_t", begins), at("uint32_t", targets), at("double", weights),
+            len(begins) - 1, size, at("int64_t", by), at("uint32_t", row),
+            at("double", heavy)):
         raise ValueError(f"by_target: target {targets.max()} of {size}")
     return Columns(by, row, heavy)
 
@@ -301,7 +300,7 @@ def distinct(ptr: Ints, target: AnyArray, size: int) -> tuple[Ints, Numbers]:
     """
     turned = by_target(ptr, target, None, size)
     again = by_target(turned.ptr, turned.row, None, len(ptr) - 1)
-    _lib().ftrma_graph_distinct(_at("int64_t", again.ptr, True), _at("uint32_t", again.row, True),
+    lib().ftrma_graph_distinct(at("int64_t", again.ptr, True), at("uint32_t", again.row, True),
                                 len(ptr) - 1)
     return again.ptr, again.row[: again.ptr[-1]].copy()
 
@@ -327,11 +326,11 @@ def triangles(ptr: Ints, target: Numbers, lists: Ints, member: Numbers) -> Ints:
             len(array) and array.max() >= size for array in (target, member)):
         raise ValueError(f"triangles: {len(target)} targets of {ptr[-1]} edges, {len(member)} "
                          f"members of {lists[-1]}, with numbers below {size}")
-    assert _plain((ptr, np.int64), (target, np.uint32), (lists, np.int64), (member, np.uint32))
+    assert plain((ptr, np.int64), (target, np.uint32), (lists, np.int64), (member, np.uint32))
     mark, found = np.zeros(size, np.uint8), np.zeros(len(ptr) - 1, np.int64)
-    _lib().ftrma_graph_triangles(
-        _at("int64_t", ptr), _at("uint32_t", target), len(ptr) - 1, _at("int64_t", lists),
-        _at("uint32_t", member), _at("uint8_t", mark, True), _at("int64_t", found, True))
+    lib().ftrma_graph_triangles(
+        at("int64_t", ptr), at("uint32_t", target), len(ptr) - 1, at("int64_t", lists),
+        at("uint32_t", member), at("uint8_t", mark, True), at("int64_t", found, True))
     return found
 
 
@@ -342,82 +341,3 @@ def _check_size(size: int) -> None:
 
 def _numbers(array: AnyArray) -> Numbers:
     return np.ascontiguousarray(array, np.uint32)
-
-
-def rmat(seed: int, scale: int, pairs: npt.NDArray[np.uint8], first: int,
-         count: int) -> tuple[Ints, Ints]:
-    """Edges first to first + count - 1 of R-MAT, each of which follows from its number.
-
-    Args:
-        seed: 0 to 2**64 - 1.
-        scale: bits of an id, 0 to 40.
-        pairs: for each draw two bits of the source, then two of the target, (65536,).
-
-    Returns:
-        Sources and targets, (count,).
-    """
-    source, target = np.empty(count, np.int64), np.empty(count, np.int64)
-    assert len(pairs) == 65536 and _plain((pairs, np.uint8))
-    _lib().ftrma_graph_rmat(seed, scale, _at("uint8_t", pairs), first, count,
-                            _at("int64_t", source), _at("int64_t", target))
-    return source, target
-
-
-def owners(ids: Ints, slots: int) -> Ints:
-    """The slot of each vertex, if ids are dealt out in rounds that begin at mixed slots, (m,).
-
-    Vertices slots * i to slots * i + slots - 1 have one owner each, which all follow from i.
-
-    Args:
-        ids: not negative, (m,).
-        slots: 1 to 2**32 - 1.
-    """
-    given = np.ascontiguousarray(ids, np.int64)
-    found = np.empty(len(given), np.int64)
-    _lib().ftrma_graph_owners(_at("int64_t", given), len(given), slots,
-                              _at("int64_t", found, True))
-    return found
-
-
-# ---- edge lists as text ---------------------------------------------------------------------
-
-
-def parse(text: bytes, what: str, line0: int, form: TextForm = textform.PAIRS) -> EdgeArrays:
-    """Edges from lines of text: source, target and perhaps a weight, in some of its columns.
-
-    Lines that are empty, or begin with #, % or //, are left out. The last line need not end with a
-    line feed.
-
-    Args:
-        text: whole lines.
-        what: name of the text, for errors.
-        line0: number of the lines in front of it.
-        form: of the lines.
-
-    Returns:
-        Sources, targets, and weights if the form has them.
-
-    Raises:
-        ValueError: a line is no edge; with its number.
-    """
-    text = bytes(text)
-    if not text.endswith(b"\n"):
-        text += b"\n"
-    room = text.count(b"\n")
-    source, target = np.empty(room, np.int64), np.empty(room, np.int64)
-    weight = np.empty(0 if form.weight is None else room, np.float64)
-    read = _ffi.new("struct ftrma_graph_read *")
-    lines = _ffi.new("struct ftrma_graph_form *", (
-        form.separator.encode() or b"\0", form.mark.encode() or b"\0", form.columns, form.source,
-        form.target, -1 if form.weight is None else form.weight, form.base))
-    result = _lib().ftrma_graph_parse(
-        _ffi.from_buffer("char[]", text), len(text), lines, read, _at("int64_t", source),
-        _at("int64_t", target), _at("double", weight))
-    if result == -2:
-        raise MemoryError("no memory for a locale")
-    if result:
-        line = text[read.begin : text.index(b"\n", read.begin)]
-        textform.edge(line, f"{what}: line {line0 + read.lines + 1}", form)
-        raise AssertionError(f"C refuses a line that the reference takes: {line!r}")
-    count = int(read.edges)
-    return source[:count], target[:count], None if form.weight is None else weight[:count]

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...host.cgroup import available_bytes
-from . import kernels
+from . import edgekernels, kernels
 from .references import MOST_ID, AnyArray, Columns, EdgeArrays, Floats, Ints, Mask, Numbers
 
 KINDS = ("hash", "range", "edges")  # of partitions
@@ -76,10 +76,15 @@ class Partition:
         """Text that tells the partition from all others."""
         return f"{self.bounds.tolist() if self.kind == 'edges' else PLACED[self.kind]} {self.slots}"
 
+    @property
+    def owners(self) -> tuple[int, int, Ints | None]:
+        """Vertices, slots and perhaps bounds, as `edgekernels` takes them."""
+        return self.n, self.slots, None if self.kind == "hash" else self.bounds
+
     def owner(self, ids: Ints) -> Ints:
         """Slot of each vertex."""
         if self.kind == "hash":
-            return kernels.owners(ids, self.slots)
+            return edgekernels.owners(ids, self.slots)
         return np.searchsorted(self.bounds, ids, side="right").astype(np.int64) - 1
 
     def owns(self, slot: int, ids: Ints) -> Mask:
@@ -98,7 +103,7 @@ class Partition:
         """Vertices of a slot, ascending."""
         if self.kind == "hash":
             begins = np.arange(0, self.n, self.slots, dtype=np.int64)
-            found = begins + (slot - kernels.owners(begins, self.slots)) % self.slots
+            found = begins + (slot - edgekernels.owners(begins, self.slots)) % self.slots
             return found[found < self.n]
         return np.arange(self.bounds[slot], self.bounds[slot + 1], dtype=np.int64)
 
@@ -240,18 +245,11 @@ class Graph:
 
         Args:
             row: number of each edge's source among the slot's vertices.
-            target: ids.
+            target: ids; may be changed.
         """
-        there = np.zeros(self.n, bool)
-        there[target] = True
-        distinct = np.flatnonzero(there)
-        bounds, order, _ = kernels.csr(partition.owner(distinct), np.arange(len(distinct)), None,
-                                       partition.slots)
-        distinct = distinct[order]
-        number = np.zeros(self.n, np.uint32)
-        number[distinct] = np.arange(len(distinct), dtype=np.uint32)
+        bounds, distinct, numbers = edgekernels.number(*partition.owners, target)
         ids = partition.ids(slot)
-        ptr, numbers, weight = kernels.csr(row, number[target], weight, len(ids))
+        ptr, numbers, weight = kernels.csr(row, numbers, weight, len(ids))
         return Part(ids, ptr, numbers, weight, distinct, bounds)
 
     def degrees(self) -> Ints:

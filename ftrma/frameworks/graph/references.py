@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,22 @@ class Columns:
     ptr: Ints
     row: Numbers
     edge_weight: Floats | None
+
+
+class Dealt(NamedTuple):
+    """Edges by the owners of their sources.
+
+    Attributes:
+        sizes: edges of each slot, (slots,).
+        row: of each edge the source's number among its owner's vertices, (m,).
+        target: ids, (m,).
+        weight: of each edge, (m,), or None.
+    """
+
+    sizes: Ints
+    row: Numbers
+    target: AnyArray
+    weight: Floats | None
 
 
 def scatter(combine: np.ufunc, values: AnyArray, got: Mask | None, ptr: Ints, target: Numbers,
@@ -147,7 +163,7 @@ def triangles(ptr: Ints, target: Numbers, lists: Ints, member: Numbers) -> Ints:
 
 def rmat(seed: int, scale: int, pairs: npt.NDArray[np.uint8], first: int,
          count: int) -> tuple[Ints, Ints]:
-    """See `kernels.rmat`."""
+    """See `edgekernels.rmat`."""
     draws = (scale + 1) // 2
     number = np.arange(first, first + count, dtype=np.uint64) * np.uint64(-(-draws // 4))
     start = _mix(np.array([seed], np.uint64))
@@ -163,10 +179,42 @@ def rmat(seed: int, scale: int, pairs: npt.NDArray[np.uint8], first: int,
 
 
 def owners(ids: Ints, slots: int) -> Ints:
-    """See `kernels.owners`."""
+    """See `edgekernels.owners`."""
     rounds, rest = np.divmod(ids, slots)
     begins = (_mix(rounds.astype(np.uint64)) >> np.uint64(32)) * np.uint64(slots) >> np.uint64(32)
     return (rest + begins.astype(np.int64)) % slots
+
+
+def _owners(ids: Ints, slots: int, bounds: Ints | None) -> Ints:
+    if bounds is None:
+        return owners(ids, slots)
+    return np.searchsorted(bounds, ids, side="right").astype(np.int64) - 1
+
+
+def deal(n: int, slots: int, bounds: Ints | None, source: Ints, target: Ints,
+         weight: Floats | None) -> Dealt | None:
+    """See `edgekernels.deal`; targets are int64 if n is more than 2**32."""
+    if any(len(ids) and not 0 <= ids.min() <= ids.max() < n for ids in (source, target)):
+        return None
+    owner = _owners(source, slots, bounds)
+    order = np.argsort(owner, kind="stable")
+    local = source // slots if bounds is None else source - bounds[owner]
+    return Dealt(np.bincount(owner, minlength=slots).astype(np.int64),
+                 local[order].astype(np.uint32),
+                 target[order].astype(np.uint32 if n <= 2**32 else np.int64),
+                 None if weight is None else weight[order].astype(np.float64))
+
+
+def number(n: int, slots: int, bounds: Ints | None,
+           target: AnyArray) -> tuple[Ints, Ints, AnyArray]:
+    """See `edgekernels.number`; changes nothing."""
+    distinct, numbers = np.unique(target.astype(np.int64), return_inverse=True)
+    owner = _owners(distinct, slots, bounds)
+    order = np.argsort(owner, kind="stable")
+    place = np.empty(len(order), np.uint32)
+    place[order] = np.arange(len(order))
+    begins = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=slots))])
+    return begins.astype(np.int64), distinct[order], place[numbers]
 
 
 def _mix(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from . import kernels
+from . import edgekernels
 from .parts import Graph, MemoryWatch, Part, Partition
 from .references import AnyArray
 
@@ -63,14 +63,12 @@ def _pieces(graph: Graph, partition: Partition, slot: int) -> list[Piece]:
     found: list[Piece] = []
     watch = MemoryWatch(graph.what)
     for source, target, weight in graph.slices(slot, partition.slots):
-        graph.check(source, target, weight)
-        ptr, order, _ = kernels.csr(partition.owner(source), np.arange(len(source)), None,
-                                    partition.slots)
-        arrays: list[AnyArray] = [partition.local(source).astype(np.uint32)[order],
-                                  target.astype(graph.short)[order]]
-        if weight is not None:
-            arrays.append(weight[order])
-        found.append((np.diff(ptr), arrays))
+        dealt = edgekernels.deal(*partition.owners, source, target, weight)
+        if dealt is None or dealt.weight is not None:
+            graph.check(source, target, weight)
+        assert dealt is not None
+        arrays = [array for array in dealt[1:] if array is not None]
+        found.append((dealt.sizes, arrays))
         size = sum(array.nbytes for array in arrays)
         watch.took(size, size)
     return found

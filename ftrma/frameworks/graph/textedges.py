@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from . import kernels, shuffle, textform, textguess, texthead
+from . import edgekernels, kernels, shuffle, textform, textguess, texthead
 from .parts import Graph
 from .references import EdgeArrays, Floats, Ints
 from .textform import TextForm
@@ -119,7 +119,7 @@ def _with_head(text: Text, head: Head, kind: str, *, counted: bool) -> tuple[Gra
 def edges(lines: Stretches, form: TextForm, name: str) -> Iterator[EdgeArrays]:
     """All edges of lines of a form, a stretch at a time; no chunk is empty."""
     for text, line0 in stretches(lines, form.skip):
-        found = kernels.parse(text, name, line0, form)
+        found = edgekernels.parse(text, name, line0, form)
         if len(found[0]):
             yield found
 
@@ -133,8 +133,9 @@ def stretches(lines: Stretches, skip: int) -> Iterator[tuple[bytes, int]]:
             begin = (text.find(b"\n", begin) + 1) or len(text)
             line0 += 1
         if begin < len(text):
-            yield text[begin:] if begin else text, line0
-            line0 += text.count(b"\n", begin)
+            behind = text[begin:] if begin else text
+            yield behind, line0
+            line0 += edgekernels.lines(behind)
 
 
 def _numbered(text: Text, form: TextForm, n: int | None) -> tuple[Graph, str]:

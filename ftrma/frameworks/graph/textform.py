@@ -1,6 +1,6 @@
 """Forms of edge lists as text, and the reading of a line, plain enough to be read.
 
-`kernels.parse` reads whole texts in C; tests compare both bit by bit. `edge` also says in words
+`edgekernels.parse` reads whole texts in C; tests compare both bit by bit. `edge` also says in words
 what is wrong with a line that C refuses.
 """
 
@@ -49,7 +49,7 @@ PAIRS, WEIGHTED = TextForm(), TextForm(weight=2, columns=3)
 
 
 def parse(text: bytes, what: str, line0: int, form: TextForm = PAIRS) -> EdgeArrays:
-    """See `kernels.parse`."""
+    """See `edgekernels.parse`."""
     found = [one for number, line in enumerate(text.split(b"\n"), line0 + 1)
              if (one := edge(line, f"{what}: line {number}", form)) is not None]
     source, target, weight = zip(*found, strict=True) if found else ((), (), ())

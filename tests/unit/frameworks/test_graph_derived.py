@@ -11,7 +11,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftrma.frameworks.graph import kernels, phoenix_lanes, references
+from ftrma.frameworks.graph import edgekernels, kernels, phoenix_lanes, references
 from ftrma.frameworks.graph.messages import no_records
 from ftrma.frameworks.graph.pregel_program import Context, Inbox, VertexProgram, Vertices, check
 from ftrma.frameworks.graph.pregel_slot import PregelSlot
@@ -38,10 +38,10 @@ def adjacency(n: int, source: Any, target: Any) -> scipy.sparse.csr_matrix:
 @given(st.lists(st.integers(0, 2**44)), st.integers(1, 1000))
 def test_owners_are_those_of_the_reference(ids: list[int], slots: int) -> None:
     given_ids = np.array(ids, np.int64)
-    found = kernels.owners(given_ids, slots)
+    found = edgekernels.owners(given_ids, slots)
     assert found.tolist() == references.owners(given_ids, slots).tolist()
     rounds = np.arange(0, 50 * slots, dtype=np.int64)
-    assert (np.sort(kernels.owners(rounds, slots).reshape(50, slots)) == np.arange(slots)).all()
+    assert (np.sort(edgekernels.owners(rounds, slots).reshape(50, slots)) == np.arange(slots)).all()
 
 
 @pytest.mark.parametrize("slots", [2, 3, 8])

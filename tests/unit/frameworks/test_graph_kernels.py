@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from ftrma.frameworks.graph import generate, kernels, references, textform
+from ftrma.frameworks.graph import edgekernels, generate, kernels, references, textform
 from ftrma.frameworks.graph.references import AnyArray
 from ftrma.frameworks.graph.textform import PAIRS, WEIGHTED, TextForm
 
@@ -205,9 +205,37 @@ def test_sorting(seed: int, weighted: bool) -> None:
 def test_rmat(seed: int, scale: int, first: int, count: int) -> None:
     """Law: C draws as the reference does; no id has more bits than the scale."""
     found, expected = (module.rmat(seed, scale, generate.pairs(), first, count)
-                       for module in (kernels, references))
+                       for module in (edgekernels, references))
     assert same(found[0], expected[0]) and same(found[1], expected[1])
     assert not count or (found[0].max() < 1 << scale and found[0].min() >= 0)
+
+
+@given(SEEDS, st.integers(1, 60), st.integers(0, 90), st.integers(1, 6), st.booleans(),
+       st.booleans(), st.sampled_from([0, 0, 0, -1, 2**31, 2**32]))
+def test_edges_go_to_their_owners(seed: int, n: int, m: int, slots: int, mixed: bool,
+                                  weighted: bool, more: int) -> None:
+    """Law: C deals and numbers as the reference does; an id that is no vertex's is told."""
+    random = np.random.default_rng(seed)
+    n += max(more, 0)
+    source, target = random.integers(max(0, n - 60), n, (2, m))
+    if more < 0 and m:
+        random.choice([source, target])[random.integers(m)] = random.choice([-1, n, 2**40])
+        source, target = (np.array(ids) for ids in (source, target))
+    bounds = None if mixed else np.sort(np.concatenate(
+        [[0, n], random.integers(0, n + 1, slots - 1)])).astype(np.int64)
+    weight = random.random(m) if weighted else None
+    found = edgekernels.deal(n, slots, bounds, source, target, weight)
+    expected = references.deal(n, slots, bounds, source, target, weight)
+    if found is None or expected is None:
+        assert found is expected is None and n > 0
+        return
+    for one, other in zip(found, expected, strict=True):
+        assert one is other is None or same(one, other)
+    if more > 0:  # C has a number for each vertex
+        return
+    numbered = edgekernels.number(n, slots, bounds, target.astype(np.uint32))
+    for one, other in zip(numbered, references.number(n, slots, bounds, target), strict=True):
+        assert same(one, other)
 
 
 WORDS = st.one_of(
@@ -263,7 +291,7 @@ def test_text(lines: list[str], form: TextForm, end: str) -> None:
     """Law: C finds the edges that the reference finds, weights to the last bit, and refuses the
     same lines in the same words."""
     text = ("\n".join(lines) + end).encode()
-    found, expected = parsed(kernels, text, form), parsed(textform, text, form)
+    found, expected = parsed(edgekernels, text, form), parsed(textform, text, form)
     if isinstance(expected, str):
         assert found == expected
         return

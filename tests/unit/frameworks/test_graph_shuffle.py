@@ -147,13 +147,13 @@ def test_no_slot_reads_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(files, "TEXT_BYTES", 64)
     path, parsed = tmp_path / "edges.txt", []
     path.write_text("".join(f"{v} {v + 1}\n" for v in range(200)))
-    parse = textedges.kernels.parse
+    parse = textedges.edgekernels.parse
 
     def counted(text: bytes, *arguments: Any) -> Any:
         parsed.append(text.count(b"\n"))
         return parse(text, *arguments)
 
-    monkeypatch.setattr(textedges.kernels, "parse", counted)
+    monkeypatch.setattr(textedges.edgekernels, "parse", counted)
 
     def work(comm: Comm) -> Part:
         return shuffle.part(comm, data.load(path, comm=comm), Partition("hash", 201, 4))

@@ -27,7 +27,7 @@ GROUPS = {
     "gf_pass.h": {"gf_portable.c", "gf_x86.c"},
     "gf_run.h": {"gf.c"},
     "graph.h": {"sums.c", "factors.c", "sort.c", "text.c", "rmat.c", "owners.c",
-                "triangles.c"},
+                "deal.c", "triangles.c"},
 }
 OURS = r"(?:ftrma_|MPI_)\w+"
 

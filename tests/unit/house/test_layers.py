@@ -28,7 +28,9 @@ CALLERS = {"native.job", "native.logs", "native.vaults", "native.mirrored",
            "native.mail"}  # of functions in C
 WIRE = "native.wire"  # of those in the library of agents, which it loads
 WIRE_NUMBERS = "native.wireconstants"
-KERNELS = "frameworks.graph.kernels"  # of those in the library of vertex programs, which it loads
+# Callers of the library of vertex programs, which the first one loads.
+KERNELS = "frameworks.graph.kernels"
+EDGE_KERNELS = "frameworks.graph.edgekernels"
 # By the build; they hold no code.
 GENERATED = {"_declarations", "_wiredeclarations", "_kerneldeclarations"}
 # All frameworks are one room, and so are the fronts beside it that their users import.
@@ -155,8 +157,8 @@ def test_only_native_knows_the_extension() -> None:
     assert users("ftrma.native.extension") == CALLERS | {"native.loading"}
     assert not users("ftrma._native")
     callers = {name_of(p) for p in PACKAGE.rglob("*.py")
-               if re.search(r"\b(lib|ffi)\.(?!format)|\b_lib\(\)\.", p.read_text())} - GENERATED
-    assert callers == CALLERS | {"native.loading", WIRE, KERNELS}
+               if re.search(r"\b(lib|ffi)\.(?!format)|\b_?lib\(\)\.", p.read_text())} - GENERATED
+    assert callers == CALLERS | {"native.loading", WIRE, KERNELS, EDGE_KERNELS}
     openers = {name_of(p) for p in PACKAGE.rglob("*.py") if "dlopen(" in p.read_text()}
     assert openers - GENERATED == {"native.loading", WIRE, KERNELS}
     assert users("ftrma._wiredeclarations") == {WIRE_NUMBERS} and not users("ftrma._wire")
