@@ -70,7 +70,11 @@ def build_parser() -> argparse.ArgumentParser:
     demo.add_argument("--list", action="store_true", help="tell what each shows, and run none")
     demo.add_argument("-v", "--verbose", action="store_true", help="show the commands that run")
     demo.set_defaults(run=command_demo)
-    doctor = commands.add_parser("doctor", help="check this machine")
+    doctor = commands.add_parser("doctor", help="check this machine, or the hosts of a job")
+    doctor.add_argument("--mpirun", metavar="OPTIONS",
+                        help="options of the launcher, which name the hosts that are checked, too")
+    doctor.add_argument("--bind", metavar="WHERE",
+                        help="listen there, as ftrma run --bind does")
     doctor.set_defaults(run=command_doctor)
     clean = commands.add_parser("clean", help="list what killed jobs have left in shared memory")
     clean.add_argument("--remove", action="store_true", help="remove it")
@@ -378,7 +382,8 @@ def command_doctor(arguments: argparse.Namespace) -> int:
     from .doctor import doctor
 
     choose_timeouts()
-    return doctor(as_json=arguments.json)
+    return doctor(as_json=arguments.json, mpirun=arguments.mpirun or "",
+                  bind=arguments.bind or "")
 
 
 def command_check(arguments: argparse.Namespace) -> int:

@@ -20,14 +20,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from ..host import cgroup, outfile, timeouts
 from ..host.errors import FtrmaError
 from ..host.jsonoutput import document
-from ..launch import hostchecks, mpirun
+from ..host.listening import Bind
+from ..launch import hostchecks, mpirun, nodechecks
 from ..native import library
 from ..settings.configuration import NONE
 from ..settings.options import CONFIG_VARIABLE
@@ -43,27 +44,45 @@ Outcome = subprocess.CompletedProcess[str]
 Found = tuple[str, str]  # "ok", "note" or "FAIL"; and what to say
 
 
-def doctor(*, as_json: bool = False) -> int:
+def doctor(*, as_json: bool = False, mpirun: str = "", bind: str = "") -> int:
     """Check this machine and print what was found, each finding at once; or all as JSON.
+
+    Args:
+        mpirun: options of the launcher, which name other hosts; those are checked, too.
+        bind: where to listen for them, as of ``--bind``.
 
     Returns:
         Exit status: 0 if protected jobs run here.
+
+    Raises:
+        ValueError: an option cannot be read.
     """
+    words, where = nodechecks.read(mpirun, bind)
     found: list[dict[str, str]] = []
-    with tempfile.TemporaryDirectory(prefix="ftrma-doctor-") as name:
-        directory = Path(name)
-        for what, check in checks(directory):
-            try:
-                verdict, text = check()
-            except (FtrmaError, OSError, subprocess.SubprocessError, ValueError) as error:
-                verdict, text = "FAIL", str(error)
-            found.append({"name": what, "verdict": verdict, "text": text})
-            if not as_json:
-                outfile.say(f"{what:<17} {verdict:<5} {text}")
+    for what, verdict, text in findings(words, where):
+        found.append({"name": what, "verdict": verdict, "text": text})
+        if not as_json:
+            outfile.say(f"{what:<17} {verdict:<5} {text}")
     fit = all(finding["verdict"] != "FAIL" for finding in found)
     if as_json:
         outfile.say(document("doctor", fit=fit, checks=found))
     return 0 if fit else 1
+
+
+def findings(words: list[str], bind: Bind) -> Iterator[nodechecks.Finding]:
+    """Check one thing after the other."""
+    with tempfile.TemporaryDirectory(prefix="ftrma-doctor-") as name:
+        directory = Path(name)
+        for what, check in checks(directory):
+            try:
+                yield (what, *check())
+            except (FtrmaError, OSError, subprocess.SubprocessError, ValueError) as error:
+                yield what, "FAIL", str(error)
+    if words:
+        try:
+            yield from nodechecks.look(words, bind)
+        except (FtrmaError, OSError, ValueError) as error:
+            yield "hosts", "FAIL", str(error)
 
 
 def checks(directory: Path) -> list[tuple[str, Callable[[], Found]]]:

@@ -215,7 +215,7 @@ def introduce(connection: Stream, key: Key, hello: bytes) -> dict[str, Any]:
     if not hmac.compare_digest(_read(connection, TAG_BYTES), key.proof(challenge, nonce)):
         raise ValueError("who listens there does not know the job's key")
     connection.sendall(hello)
-    return _read_line(connection)
+    return read_line(connection)
 
 
 def _read(connection: Stream, size_bytes: int) -> bytes:
@@ -229,7 +229,7 @@ def _read(connection: Stream, size_bytes: int) -> bytes:
     return data
 
 
-def _read_line(connection: Stream) -> dict[str, Any]:
+def read_line(connection: Stream) -> dict[str, Any]:
     text = b""
     while not text.endswith(b"\n"):
         text += _read(connection, 1)

@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..host import timeouts
@@ -63,7 +63,7 @@ def sweep(directory: Path, words: list[str], hosts: Sequence[str] = ()) -> None:
         start_on_each(directory, words, hosts, command)
     else:  # a batch system knows them
         deadline = time.monotonic() + timeouts.EACH_HOST.s
-        _Started(directory, once_per_node(words), command).end(deadline)
+        Started(directory, once_per_node(words), command).end(deadline)
 
 
 def start_on_each(
@@ -75,25 +75,37 @@ def start_on_each(
     """
     found: dict[str, str] = {}
     for first in range(0, len(hosts), AT_ONCE):
-        some = {host: _Started(directory, alone_on(words, host), command)
+        some = {host: Started(directory, alone_on(words, host), command)
                 for host in hosts[first : first + AT_ONCE]}
         deadline = time.monotonic() + timeouts.EACH_HOST.s
         found |= {host: started.end(deadline) for host, started in some.items()}
     return found
 
 
-class _Started:
-    """A launcher that starts a command somewhere."""
+class Started:
+    """A launcher that starts a command somewhere.
 
-    def __init__(self, directory: Path, words: list[str], command: Sequence[str]) -> None:
+    Args:
+        directory: of the job, the same on all nodes.
+        words: the launcher's options.
+        environment: further variables.
+    """
+
+    def __init__(self, directory: Path, words: list[str], command: Sequence[str],
+                 environment: Mapping[str, str] | None = None) -> None:
         session = make_session(directory)
         self.log = session / "said"
         with self.log.open("wb") as said:
             self.launcher = subprocess.Popen(
                 [*mpirun_command(None, session, [*words_for_nodes(session), *words]), *command],
                 stdin=subprocess.DEVNULL, stdout=said, stderr=said,
-                env={**os.environ, **launcher_environment()}, start_new_session=True,
+                env={**os.environ, **launcher_environment(), **(environment or {})},
+                start_new_session=True,
             )
+
+    def over(self) -> bool:
+        """Tell if nothing more comes of it."""
+        return self.launcher.poll() is not None or self.refused()
 
     def refused(self) -> bool:
         with contextlib.suppress(OSError):
@@ -106,7 +118,7 @@ class _Started:
         The launcher waits on for a daemon that ftrma's own code on a host has refused; its message
         ends the wait.
         """
-        while self.launcher.poll() is None and time.monotonic() < deadline and not self.refused():
+        while not self.over() and time.monotonic() < deadline:
             time.sleep(LOOK_S)
         end_launcher(self.launcher)
         if not self.launcher.returncode:
