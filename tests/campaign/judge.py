@@ -96,7 +96,7 @@ def deaths_of(stats: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Deaths that the job has told: role, number, place."""
     found = []
     for failure in stats.get("failures", []):
-        role = next(name for name in ("slot", "checksum", "spare") if name in failure)
+        role = next(name for name in failure if name not in ("place", "pid", "host", "at_s"))
         found.append({"role": role, "index": failure[role], "place": failure["place"]})
     return found
 
