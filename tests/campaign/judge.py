@@ -44,7 +44,7 @@ class Reference:
 
     Attributes:
         bits: digest of each array of each slot.
-        twins: checksum of what each slot's checkpoint at each step protects, by "slot step".
+        twins: checksums of what each slot's checkpoint at each step protects, see `twins_of`.
         seen_s: when its first process was seen; begun_s: when the first one had begun the program;
             seconds: it took.
     """
@@ -69,15 +69,15 @@ def bits_of(result: Result, slots: int) -> dict[str, dict[str, str]]:
 
 
 def twins_of(result: Result) -> dict[str, set[str]]:
-    """All checksums of each slot's checkpoints at each step, by "slot step"."""
+    """All checksums in checkpoints, by "slot step name"."""
     found: dict[str, set[str]] = defaultdict(set)
     for name, text in result.results.items():
         if name.startswith("twin-"):
             slot = name.split("-")[1]
             for line in text.splitlines():
-                step, _, checksum = line.partition(" ")
-                if len(checksum) == 8:  # or its writer was killed amid it
-                    found[f"{slot} {step}"].add(checksum)
+                key, _, checksum = line.rpartition(" ")
+                if key.count(" ") == 1 and len(checksum) == 8:  # or its writer was killed amid it
+                    found[f"{slot} {key}"].add(checksum)
     return found
 
 
@@ -85,11 +85,11 @@ def compare_twins(reference: Mapping[str, str], found: Mapping[str, set[str]]) -
     """Compare checkpoints with those at the same step of the run without deaths.
 
     Returns:
-        How many were compared, and the first that differs, or nothing.
+        How many were compared, and those that differ.
     """
     common = sorted(reference.keys() & found.keys())
     wrong = [key for key in common if found[key] != {reference[key]}]
-    return len(common), wrong[0] if wrong else ""
+    return len(common), ", ".join(wrong)
 
 
 def deaths_of(stats: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -162,8 +162,7 @@ def judge(case: Case, result: Result, reference: Reference, outside: int) -> Ver
     except AssertionError as error:
         return Verdict(WRONG, str(error)[:500])
     if verdict.end == RIGHT and (differs := compare_twins(reference.twins, twins_of(result))[1]):
-        return Verdict(WRONG, f"the checkpoint of slot and step {differs} differs from that of "
-                              "the run without deaths")
+        return Verdict(WRONG, f"checkpoints differ (slot, step, name): {differs}")
     relaunches = sum(r["kind"] == "relaunch" for r in result.stats["recoveries"])
     agents = len(result.stats["agents"])
     if verdict.end == RIGHT and relaunches > len(deaths) + agents + outside:

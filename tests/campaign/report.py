@@ -109,7 +109,7 @@ def counted(found: dict[str, int]) -> str:
 
 
 def page(found: dict[str, Any]) -> str:
-    """Tables for the page of figures."""
+    """Tables for ``ftrma/docs/campaign.md``, one for each method, and the jobs that failed."""
     lines = []
     for method, s in found.items():
         lines += [f"### By {method}", "", "| | |", "|---|---|",

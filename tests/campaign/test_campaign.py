@@ -18,6 +18,7 @@ import scipy.stats
 from jobs import Result
 from nodes import remove_fake_ssh
 from tiers import tiers
+from tree import ROOT, TESTS
 
 from .__main__ import run
 from .draw import draw
@@ -58,11 +59,12 @@ def ended(status: int = 0, stderr: str = "", **stats: Any) -> Result:
     failures = [{"slot": 1, "place": "put", "pid": 9}, {"slot": 1, "place": "unknown", "pid": 10}]
     found = {"failures": failures, "recoveries": [{"kind": "causal"}] * 2, "agents": [], **stats}
     results: dict[str, Any] = {f"slot-{s}": {"x": np.arange(4.0)} for s in range(2)}
-    results |= {"twin-0-77": "1 00000001\n2 00000002\n3 0000", "twin-1-78": "1 00000003\n"}
+    results |= {"twin-0-77": "1 w 00000001\n2 w 00000002\n3 w 0000", "twin-1-78": "1 w 00000003\n"}
     return Result(status, "", stderr, found, results)
 
 
-GOOD = Reference(bits_of(ended(), 2), {"0 1": "00000001", "0 2": "00000002", "1 1": "00000003"})
+TWINS = {"0 1 w": "00000001", "0 2 w": "00000002", "1 1 w": "00000003"}
+GOOD = Reference(bits_of(ended(), 2), TWINS)
 
 
 def test_bits_that_differ_are_seen() -> None:
@@ -77,9 +79,9 @@ def test_bits_that_differ_are_seen() -> None:
 
 
 def test_checkpoints_that_differ_are_seen() -> None:
-    twins = {**GOOD.twins, "0 2": "00000004"}
+    twins = {**GOOD.twins, "0 2 w": "00000004"}
     verdict = judge(CASE, ended(), dataclasses.replace(GOOD, twins=twins), 0)
-    assert verdict.end == WRONG and "0 2" in verdict.why
+    assert verdict.end == WRONG and "0 2 w" in verdict.why
 
 
 @pytest.mark.parametrize(("job", "outside", "end"), [
@@ -122,3 +124,10 @@ def test_records_are_summed_up(tmp_path: Path) -> None:
     assert found["a"]["ends"]["hung"] == 1 and found["a"]["failures"][0]["seed"] == 9
     assert found["a"]["bounds_95"]["any"] == bound(1, 2)
     assert "seed 9 (dht 1, c): hung" in page(found)
+
+
+def test_the_page_has_what_was_found() -> None:
+    """Law: its tables are made from the campaign's summary, which is kept beside the tests."""
+    found = json.loads((TESTS / "campaign/found.json").read_text())
+    tables = page(found)
+    assert tables.strip() in (ROOT / "ftrma/docs/campaign.md").read_text()

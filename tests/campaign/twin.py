@@ -3,7 +3,7 @@
     twin.py DIRECTORY yes|no APP [ARGUMENT...]
 
 Each process that enters the program makes a file ``begun`` in DIRECTORY. If checkpoints are to be
-compared, a slot writes the step and a checksum of its windows and declared state into DIRECTORY
+compared, a slot writes the step and checksums of its windows and declared state into DIRECTORY
 before it stages them, at each coordinated checkpoint. A job with deaths must have the checksums of
 a job without any (`tests/campaign/judge.py`). Nothing of this is in what ships.
 """
@@ -20,24 +20,33 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
-TIMES = re.compile(r"_s$|^(began|seconds)_each$")  # fields with times of the clock
+TIMES = re.compile(r"_s$|\.(began|seconds)_each$")  # fields with times of the clock
 
 
-def checksum_of(regions: Sequence[Any], record: dict[str, Any]) -> int:
-    """CRC of all bytes that a checkpoint protects, and of the pickled fields, but for times."""
-    found = 0
+def checksums_of(regions: Sequence[Any], record: dict[str, Any]) -> dict[str, int]:
+    """Return the CRC of each window and of each declared field that holds no time."""
+    found = {}
     for region in regions:
-        if region.key[0] == "state" and TIMES.search(region.key[-1]):
-            continue
         memory = (ctypes.c_char * region.size_bytes).from_address(region.address)
-        found = zlib.crc32(memory, zlib.crc32(repr(region.key).encode(), found))
-    for name, state in sorted(record["states"].items()):
+        found[".".join(map(str, region.key))] = zlib.crc32(memory)
+    for name, state in record["states"].items():
         # Pickles of equal values can differ where parts of a value are one object.
-        fields = sorted(pickle.loads(state["rest"]).items())
-        text = repr((name, [(field, pickle.dumps(value)) for field, value in fields
-                            if not TIMES.search(field)]))
-        found = zlib.crc32(text.encode(), found)
-    return found
+        for field, value in pickle.loads(state["rest"]).items():
+            found[f"state.{name}.{field}"] = zlib.crc32(pickle.dumps(value))
+    return {name: crc for name, crc in found.items() if not TIMES.search(name)}
+
+
+def step_of(record: dict[str, Any]) -> str:
+    """Return the program's own count of steps, if it declares one, or that of safepoints.
+
+    A program that passes a safepoint at the bottom of its loop passes another number of them when
+    it is entered again.
+    """
+    for state in record["states"].values():
+        fields = pickle.loads(state["rest"])
+        if "step" in fields:
+            return "-".join(str(fields[name]) for name in ("repeat", "step") if name in fields)
+    return str(record["step"])
 
 
 def watch(directory: str) -> None:
@@ -48,8 +57,10 @@ def watch(directory: str) -> None:
     take, slot = coordinated.take_checkpoint, MPI.COMM_WORLD.rank
 
     def noting(view: Any, vault: Any, regions: Any, record: dict[str, Any], *rest: Any) -> Any:
+        lines = [f"{step_of(record)} {name} {crc:08x}\n"
+                 for name, crc in checksums_of(regions, record).items()]
         with open(f"{directory}/twin-{slot}-{os.getpid()}.txt", "a") as file:
-            file.write(f"{record['step']} {checksum_of(regions, record):08x}\n")
+            file.write("".join(lines))
         return take(view, vault, regions, record, *rest)
 
     coordinated.take_checkpoint = noting
