@@ -38,7 +38,7 @@ SOUND = (RIGHT, HONEST)
 def commit_of(tree: Path) -> str:
     """The newest commit that has changed what ships; with a plus, if files differ from it."""
     git = ["git", "-C", str(tree)]
-    shipped = ["--", "ftrma", "csrc"]
+    shipped = ["--", "ftrma", "csrc", ":!ftrma/docs"]
     found = subprocess.run([*git, "log", "-1", "--format=%h", *shipped], capture_output=True,
                            text=True, check=False).stdout.strip()
     changed = subprocess.run([*git, "diff", "--quiet", "HEAD", *shipped], check=False).returncode
