@@ -15,6 +15,9 @@ SPARE_PLACES = {"repair": 2, "restore": 2}
 LONGEST_S = 1.5  # a death by a timer comes within this time
 BY_PLACE, BY_TIMER = 0.62, 0.66  # shares of deaths, the others come from outside
 WHEN = -0.1, 0.8  # its last part is the job's end, behind the program's
+PAUSES_FROM = 100_000  # jobs of smaller numbers have none
+PAUSE_S = 0.05, 3.0
+HASTE = ("stopped=1", "absent=1", "stuck=1")  # time-outs behind which a paused process is given up
 OF_LAUNCHER = 0.04  # share of deaths from outside
 DEATHS = {1: 8, 2: 17, 3: 20, 4: 20, 6: 15, 8: 12, 10: 8}  # numbers of them, with their weights
 MISSED = 0.6  # share of rules beside which another one is drawn, since many strike nobody
@@ -23,18 +26,20 @@ AGENTS = 0.2  # share of deaths at places that take the node's agent instead
 
 @dataclass(frozen=True)
 class Strike:
-    """A SIGKILL from outside.
+    """A SIGKILL from outside, or a pause: SIGSTOP, and SIGCONT later.
 
     Attributes:
         part: when: of the time from the program's begin to the end of a run without deaths;
             below 0: of the time in which the job comes up, from its end.
         pick: chooses among the living processes.
         launcher: it strikes the launcher.
+        pause_s: how long a process is paused; 0: it is killed.
     """
 
     part: float
     pick: int
     launcher: bool
+    pause_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,15 @@ def draw_options(dice: random.Random, work: Work, policy: str) -> list[str]:
     return found
 
 
+def add_pauses(dice: random.Random, options: list[str], strikes: list[Strike]) -> None:
+    """Draw processes that are paused, some for so long that the job goes on without them."""
+    for _ in range(dice.choice([1, 1, 2])):
+        strikes.append(Strike(dice.uniform(0, WHEN[1]), dice.randrange(1 << 16), False,
+                              dice.uniform(*PAUSE_S)))
+    if dice.random() < 0.6:
+        options += [word for bound in HASTE for word in ("--timeout", bound)]
+
+
 def draw(seed: int) -> Case:
     """Draw the job of a number."""
     dice = random.Random(seed)
@@ -113,7 +127,8 @@ def draw(seed: int) -> Case:
     policy = "auto" if work.claims else dice.choices(["auto", "rollback", "causal"], [75, 20, 5])[0]
     options = ["--group-size", str(group_size), "--checksums", str(checksums),
                "--spares", str(spares), *draw_options(dice, work, policy)]
-    rules, strikes = [], []
+    rules: list[str] = []
+    strikes: list[Strike] = []
     for _ in range(deaths):
         if dice.random() < BY_TIMER:
             rules += [draw_rule(dice, work, checksums, spares, nodes)
@@ -121,5 +136,7 @@ def draw(seed: int) -> Case:
         else:
             strikes.append(Strike(dice.uniform(*WHEN), dice.randrange(1 << 16),
                                   dice.random() < OF_LAUNCHER))
+    if seed >= PAUSES_FROM and dice.random() < 0.6:
+        add_pauses(dice, options, strikes)
     return Case(seed, work, tuple(options), group_size, strength, nodes, tuple(rules),
                 tuple(strikes), policy)

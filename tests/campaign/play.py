@@ -88,8 +88,17 @@ class Outsider(threading.Thread):
         if living := self.processes()[what]:
             pid = living[strike.pick % len(living)]
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-                self.struck.append({"part": round(strike.part, 3), "pid": pid, "what": what})
+                os.kill(pid, signal.SIGSTOP if strike.pause_s else signal.SIGKILL)
+                self.struck.append({"part": round(strike.part, 3), "pid": pid,
+                                    "what": "pause" if strike.pause_s else what})
+                if strike.pause_s:
+                    threading.Thread(target=self.wake, args=(pid, strike.pause_s)).start()
+
+    def wake(self, pid: int, after_s: float) -> None:
+        """Let a paused process go on, in time or when the job is over."""
+        self.over.wait(after_s)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
     def processes(self) -> dict[str, list[int]]:
         """Processes of the job: ranks in any role, and the launcher."""

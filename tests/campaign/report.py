@@ -3,7 +3,8 @@
 A record is one JSON object on a line of its own:
 
 * method: how deaths are drawn; seed and commit: which repeat the job;
-* program, slots, nodes, options: the job; kills: rules of ``--kill``; strikes: deaths from outside;
+* program, slots, nodes, options: the job; kills: rules of ``--kill``; strikes: deaths
+  and pauses from outside;
 * status, seconds: of ``ftrma run``; launches;
 * deaths: role, index and place of each that the job told, or that struck it from outside while it
   came up or ended; agents: how many of them died;
@@ -57,6 +58,17 @@ def bound(failures: int, runs: int) -> float:
     return high
 
 
+def ranges_of(numbers: Iterable[int]) -> str:
+    """Tell numbers as ranges: "0 to 7, 9"."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(f"{a} to {b}" if b > a else str(a) for a, b in found)
+
+
 def sum_up(records: list[dict[str, Any]]) -> dict[str, Any]:
     """Counts of the jobs of one method."""
     deaths = [death for record in records for death in record["deaths"]]
@@ -65,17 +77,19 @@ def sum_up(records: list[dict[str, Any]]) -> dict[str, Any]:
     ends = Counter(record["end"] for record in records)
     bad = sum(ends[end] for end in (WRONG, GAVE_UP, HUNG, UNTIDY))
     agents = sum(record["agents"] for record in records)
+    struck = Counter(strike["what"] for record in records for strike in record["strikes"])
     roles = Counter(death["role"] for death in deaths) + Counter({"agent": agents})
     return {
         "jobs": len(records),
-        "seeds": [min(r["seed"] for r in records), max(r["seed"] for r in records)],
+        "seeds": ranges_of(record["seed"] for record in records),
         "commits": dict(Counter(str(record["commit"]) for record in records)),
         "hours": round(sum(record["seconds"] for record in records) / 3600, 2),
         "with_deaths": sum(bool(r["deaths"] or r["agents"] or r["strikes"]) for r in records),
         "over_nodes": sum(record["nodes"] > 1 for record in records),
         "programs": dict(Counter(r["program"].split()[0] for r in records).most_common()),
         "deaths": len(deaths) + agents,
-        "launchers": sum(strike["what"] == "launcher" for r in records for strike in r["strikes"]),
+        "launchers": struck["launcher"],
+        "pauses": struck["pause"],
         "by_role": dict(roles.most_common()),
         "by_place": dict(Counter(death["place"] for death in deaths).most_common()),
         "recoveries": dict(Counter(k for r in records for k in r["recoveries"]).most_common()),
@@ -114,11 +128,12 @@ def page(found: dict[str, Any]) -> str:
     for method, s in found.items():
         lines += [f"### By {method}", "", "| | |", "|---|---|",
                   row("jobs, of them over emulated nodes", f"{s['jobs']:,}, {s['over_nodes']:,}"),
-                  row("seeds", f"{s['seeds'][0]} to {s['seeds'][1]}"),
+                  row("seeds", s["seeds"]),
                   row("commits", counted(s["commits"])),
                   row("hours of jobs", s["hours"]),
                   row("programs", counted(s["programs"])),
-                  row("deaths of processes", f"{s['deaths']:,}; launchers {s['launchers']}"),
+                  row("deaths of processes", f"{s['deaths']:,}, and of launchers {s['launchers']}"),
+                  row("processes paused, and awake later", f"{s['pauses']:,}"),
                   row("deaths by role", counted(s["by_role"])),
                   row("deaths by place", counted(s["by_place"])),
                   row("recoveries", counted(s["recoveries"])),

@@ -21,9 +21,9 @@ from tiers import tiers
 from tree import ROOT, TESTS
 
 from .__main__ import run
-from .draw import draw
+from .draw import PAUSES_FROM, draw
 from .judge import GAVE_UP, HONEST, RIGHT, WRONG, Reference, bits_of, judge
-from .report import OUTSIDE, bound, page, read, summary
+from .report import OUTSIDE, bound, page, ranges_of, read, summary
 
 SEEDS = range(300)
 FIRST, JOBS = (int(os.environ.get(f"FTRMA_CAMPAIGN_{name}", number))
@@ -48,6 +48,9 @@ def test_a_number_draws_one_job() -> None:
     assert {case.nodes for case in cases} == {1, 2, 3}
     assert {case.strength for case in cases} == {1, 2}
     assert all(case.rules or case.strikes for case in cases)
+    assert not any(strike.pause_s for case in cases for strike in case.strikes)
+    assert any(strike.pause_s for seed in range(PAUSES_FROM, PAUSES_FROM + 20)
+               for strike in draw(seed).strikes)
 
 
 CASE = next(case for seed in SEEDS if (case := draw(seed)).work.twin and case.policy == "auto"
@@ -119,6 +122,7 @@ def test_records_are_summed_up(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"method": "a", "se')
     found = summary(read([path]))
     assert list(found) == ["a", "b"] and found["a"]["jobs"] == 2
+    assert found["a"]["seeds"] == "4, 9" and ranges_of([3, 1, 2, 9]) == "1 to 3, 9"
     assert found["a"]["by_role"] == {"slot": 2, "checksum": 2, "agent": 2}
     assert found["a"]["by_place"] == {OUTSIDE: 2, "sum": 2}
     assert found["a"]["ends"]["hung"] == 1 and found["a"]["failures"][0]["seed"] == 9
