@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.stats
 from jobs import Result
 from nodes import remove_fake_ssh
 from tiers import tiers
@@ -105,6 +104,8 @@ def test_ends_are_judged(job: Result, outside: int, end: str) -> None:
 
 @pytest.mark.parametrize(("failures", "runs"), [(0, 10), (0, 3000), (1, 3000), (7, 50), (3, 3)])
 def test_the_bound_is_that_of_clopper_and_pearson(failures: int, runs: int) -> None:
+    import scipy.stats  # takes a second, which runs of other tests do not need
+
     exact = scipy.stats.beta.ppf(0.95, failures + 1, runs - failures) if failures < runs else 1.0
     assert bound(failures, runs) == pytest.approx(exact, rel=1e-6)
 
