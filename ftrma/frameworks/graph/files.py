@@ -1,6 +1,7 @@
 """Graphs from files: of which kind a file is, and its text as it is unpacked.
 
-A file is known by its content, not by its name. `textedges` and `arrayfiles` have the kinds.
+A file is known by its content, not by its name. `textedges`, `arrayfiles`, `arrayslices` and
+`tablefiles` have the kinds.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import IO, Any
 
 from ...host.messages import one_line
 from ...host.values import open_file
-from . import arrayfiles, parts, textedges
+from . import arrayfiles, arrayslices, parts, tablefiles, textedges
 from .arrayfiles import Source
 from .parts import Graph
 from .textform import COMMENTS
@@ -55,8 +56,8 @@ def load(path: Source, *, n: int | None = None, relabel: bool = False,
         weighted: True: there are weights; False: they are left out.
         one_based: the least id is 1, and becomes 0.
         labels: ids are words, which become the graph's `names`.
-        comm: of slots that all load this file now: each reads a part of a text, if it is not
-            packed, and has what is the graph's own from all.
+        comm: of slots that all load this file now: each reads a share of a text, if it is not
+            packed, of arrays, or of a table, and has what is the graph's own from all.
 
     MPI: local without `comm`; with it, collective over its slots.
 
@@ -90,13 +91,15 @@ def _found(path: Source, name: str, n: int | None, wishes: Wishes, key: str,
         raise ValueError(f"{name}: is packed by zstd; unpack it (unzstd), or use gzip or xz")
     if begin.startswith((b"PK", arrayfiles.NPY)) or Path(name).suffix in (".npz", ".npy"):
         _no_text(name, wishes)
-        return arrayfiles.arrays(path, name, weighted=wishes.weighted), ""
+        found = None if comm is None or comm.size == 1 else arrayslices.arrays(
+            path, name, wishes.weighted, key, comm)
+        return found or arrayfiles.arrays(path, name, weighted=wishes.weighted), ""
     if begin.startswith(TABLES):
         if wishes.skip is not None or wishes.separator is not None:
             raise ValueError(f"{name}: is no text: skip and separator are for text")
-        found, told = arrayfiles.table(path, name, wishes)
-        ids = "ids are words" if found.names is not None else f"{int(wishes.one_based)}-based"
-        return found, f"directed, {found.n:,} vertices, {ids}, {told}"
+        made, told = tablefiles.table(path, name, wishes, key, comm)
+        ids = "ids are words" if made.names is not None else f"{int(wishes.one_based)}-based"
+        return made, f"directed, {made.n:,} vertices, {ids}, {told}"
     sample, whole, returns = _sample(path, name)
 
     def lines(first: int = 0, last: int | None = None) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import arrayfiles, files, parts, textguess
+from . import files, parts, tablefiles, textguess
 from .parts import Graph, of_edges
 from .references import AnyArray
 from .textguess import Wishes
@@ -186,7 +186,7 @@ def _table(frame: Any, what: str, wishes: Wishes) -> Graph:
             raise ValueError(f"{what}: {int(lacks.sum())} edges have no value in a column; leave "
                              "such edges out")
     edges = (columns[0], columns[1], columns[2] if len(columns) == 3 else None)
-    made = arrayfiles.of_frames(lambda: iter([edges]), what, wishes)
+    made = tablefiles.of_frames(lambda: iter([edges]), what, wishes)
     ids = "ids are words" if made.names is not None else f"{int(wishes.one_based)}-based"
     made.read_as = f"directed, {made.n:,} vertices, {ids}, {told}"
     return made

@@ -46,6 +46,10 @@ def part(comm: Any, graph: Graph, partition: Partition) -> Part:
     pieces, problem = [], ""
     try:
         graph.check_room(partition.slots)
+    except ValueError as error:
+        problem = str(error)
+    agree(comm, (), problem)  # slots may communicate when they read their slices
+    try:
         pieces = _pieces(graph, partition, comm.rank)
     except ValueError as error:
         problem = str(error)
@@ -95,7 +99,7 @@ def _exchange(comm: Any, pieces: list[Piece], rounds: int,
         comm.Alltoall(counts, theirs)
         for array, into in zip(arrays, found, strict=True):
             came = np.empty(int(theirs.sum()), into.dtype)
-            comm.Alltoallv(_buffer(array, counts), _buffer(came, theirs))
+            comm.Alltoallv(buffer(array, counts), buffer(came, theirs))
             ends = np.cumsum(theirs)
             for slot in np.flatnonzero(theirs):
                 begin = at[slot]
@@ -104,6 +108,6 @@ def _exchange(comm: Any, pieces: list[Piece], rounds: int,
     return found[0], found[1], found[2] if len(found) == 3 else None
 
 
-def _buffer(array: AnyArray, counts: AnyArray) -> list[Any]:
+def buffer(array: AnyArray, counts: AnyArray) -> list[Any]:
     """An array and the stretches of it for each slot, as mpi4py takes them."""
     return [array, (counts.tolist(), (np.cumsum(counts) - counts).tolist())]

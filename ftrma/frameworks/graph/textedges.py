@@ -10,19 +10,19 @@ import csv
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from . import edgekernels, kernels, shuffle, textform, textguess, texthead
+from . import edgekernels, textform, textguess, texthead
 from .parts import Graph
 from .references import EdgeArrays, Floats, Ints
+from .slices import Sliced, extremes
 from .textform import TextForm
 from .textguess import Wishes
 from .texthead import Head, Metis
 
 Stretches = Callable[..., Iterator[bytes]]  # gives the text of some blocks, cut at ends of lines
-LARGE = 1 << 62  # more than any id
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -103,10 +103,10 @@ def _with_head(text: Text, head: Head, kind: str, *, counted: bool) -> tuple[Gra
             sign = -1 if head.both == "skew" else 1
             yield (target[other], source[other], None if weight is None else sign * weight[other])
 
-    sliced = _Sliced(text, head.form)
-    if sliced.ready:
+    sliced = _sliced(text, head.form)
+    if sliced is not None:
         check(sliced.look()[2])
-    made = Graph(head.n, chunks, text.name, slices=sliced.slices if sliced.ready else None)
+    made = Graph(head.n, chunks, text.name, slices=sliced.slices if sliced else None)
     both, slices = made.through(change)
     graph = Graph(head.n, both, text.name, edges=head.entries * (2 if head.both else 1),
                   slices=slices)
@@ -143,12 +143,12 @@ def _numbered(text: Text, form: TextForm, n: int | None) -> tuple[Graph, str]:
     def chunks() -> Iterator[EdgeArrays]:
         return edges(text.lines, form, text.name)
 
-    ids, sliced = "1-based" if form.base else "0-based", _Sliced(text, form)
-    slices = sliced.slices if sliced.ready else None
+    ids, sliced = "1-based" if form.base else "0-based", _sliced(text, form)
+    slices = sliced.slices if sliced else None
     if n is not None:
         next(chunks(), None)  # a file that is no text is refused here
         return Graph(n, chunks, text.name, slices=slices), ids
-    most, least, count = sliced.look() if sliced.ready else _extremes(chunks())
+    most, least, count = sliced.look() if sliced else extremes(chunks())
     if most < 0:
         raise ValueError(f"{text.name}: has no edges; give n for a graph without any")
     if least == 1 and not form.base:
@@ -156,80 +156,23 @@ def _numbered(text: Text, form: TextForm, n: int | None) -> tuple[Graph, str]:
     return Graph(most + 1, chunks, text.name, edges=count, slices=slices), ids
 
 
-def _extremes(chunks: Iterator[EdgeArrays]) -> tuple[int, int, int]:
-    """The largest id, the least one, and the number of edges; -1 and a large number if none is."""
-    most, least, count = -1, LARGE, 0
-    for source, target, _ in chunks:
-        most = max(most, int(source.max()), int(target.max()))
-        least = min(least, int(source.min()), int(target.min()))
-        count += len(source)
-    return most, least, count
+def _sliced(text: Text, form: TextForm) -> Sliced | None:
+    """The edges of a text of which each slot reads some blocks; None: it is read whole."""
+    comm, head = text.comm, form.skip <= text.first  # all that is left out lies in block 0
+    if not text.blocks or not head or comm is None or comm.size == 1:
+        return None
 
-
-class _Sliced:
-    """The edges of a text of which each of several slots reads some blocks.
-
-    A slice that was looked at is held until it is used, so that it is read once.
-
-    Attributes:
-        ready: the text can be read so, and there are several slots.
-    """
-
-    seen: ClassVar[dict[tuple[str, int, int], tuple[int, int, int]]] = {}  # by this process
-
-    def __init__(self, text: Text, form: TextForm) -> None:
-        self.text, self.form = text, form
-        self._held: list[tuple[Any, Any, Floats | None]] | None = None
-        head = form.skip <= text.first  # all that is left out lies in block 0
-        self.ready = bool(text.blocks and head and text.comm is not None and text.comm.size > 1)
-
-    def slices(self, i: int, many: int) -> Iterator[EdgeArrays]:
-        """The edges of slice i of so many."""
-        comm = self.text.comm
-        if self._held is not None and (i, many) == (comm.rank, comm.size):
-            held, self._held = self._held, None
-            held.reverse()
-            while held:
-                source, target, weight = held.pop()
-                yield source.astype(np.int64), target.astype(np.int64), weight
-            return
-        first, last = (self.text.blocks * k // many for k in (i, i + 1))
-        form = self.form if first == 0 else replace(self.form, skip=0)
+    def read(i: int, many: int) -> Iterator[EdgeArrays]:
+        first, last = (text.blocks * k // many for k in (i, i + 1))
+        mine = form if first == 0 else replace(form, skip=0)
         try:
-            yield from edges(lambda: self.text.lines(first, last), form, self.text.name)
+            yield from edges(lambda: text.lines(first, last), mine, text.name)
         except ValueError:
-            for _ in edges(self.text.lines, self.form, self.text.name):
+            for _ in edges(text.lines, form, text.name):
                 pass  # which knows the number of the line that is wrong
             raise
 
-    def look(self) -> tuple[int, int, int]:
-        """The largest id, the least one, and the number of edges of the whole text.
-
-        Raises:
-            ValueError: a line is no edge; on all slots.
-
-        MPI: collective over all slots.
-        """
-        comm, problem = self.text.comm, ""
-        key = (self.text.key, comm.rank, comm.size)
-        found = self.seen.get(key, (-1, LARGE, 0))
-        if key not in self.seen:
-            held: list[tuple[Any, Any, Floats | None]] = []
-
-            def holding() -> Iterator[EdgeArrays]:
-                for source, target, weight in self.slices(comm.rank, comm.size):
-                    most = max(int(source.max()), int(target.max()))
-                    short = np.uint32 if most < kernels.MOST else np.int64
-                    held.append((source.astype(short), target.astype(short), weight))
-                    yield source, target, weight
-
-            try:
-                found = self.seen[key] = _extremes(holding())
-                self._held = held
-            except ValueError as error:
-                problem = str(error)
-        mosts, leasts, counts = shuffle.agree(comm, found, problem)
-        return max(mosts), min(leasts), sum(counts)
+    return Sliced(comm, text.key, read)
 
 
 # ---- ids that are words ---------------------------------------------------------------------

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
+import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ftrma.frameworks.graph import files, shuffle, textedges
+from ftrma.frameworks.graph import arrayfiles, arrayslices, files, shuffle, tablefiles, textedges
 from ftrma.frameworks.graph.derived import bipartite, both, reverse, simple
+from ftrma.frameworks.graph.slices import Sliced
 from ftrma.graph import data
 from ftrma.graph.data import Graph, Part, Partition
 
@@ -105,7 +109,7 @@ def test_parts_are_the_same(tmp_path_factory: pytest.TempPathFactory, seed: int,
     partition = Partition(kind, whole.n, slots)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "TEXT_BYTES", max(block, len(max(head.get(form, [""]), key=len)) + 1))
-        patch.setattr(textedges._Sliced, "seen", {})
+        patch.setattr(Sliced, "seen", {})
 
         def work(comm: Comm) -> tuple[str, Part]:
             graph = MAKES[make](data.load(path, comm=comm))
@@ -118,6 +122,127 @@ def test_parts_are_the_same(tmp_path_factory: pytest.TempPathFactory, seed: int,
         alone = MAKES[make](data.load(path))
         for slot, found in enumerate(on_all(slots, work)):
             assert found[0] == whole.read_as and same(found[1], alone.part(partition, slot))
+
+
+def write(path: Path, form: str, n: int, rows: Any, weights: Any) -> dict[str, Any]:
+    """Write edges as a kind of file of arrays or a table; the wishes that it is loaded with."""
+    source, target = rows[:, 0], rows[:, 1]
+    kind, _, how = form.partition(" ")
+    matrix = scipy.sparse.coo_array((weights, (source, target)), (n, n))
+    if kind == "ends":
+        arrays = {"src": source, "dst": target.astype(">i4"), "weight": weights.astype(np.float32)}
+        (np.savez_compressed if how == "packed" else np.savez)(path, allow_pickle=False, **arrays)
+        path.with_suffix(".dat.npz").rename(path)
+    elif kind in ("coo", "csr", "csc"):
+        with open(path, "wb") as file:
+            scipy.sparse.save_npz(file, matrix.asformat(kind), compressed=how == "packed")
+    else:
+        import pyarrow
+        from pyarrow import ipc, parquet
+
+        table = pyarrow.table({"note": weights, "to": target, "from": source, "w": weights})
+        if kind == "parquet":
+            parquet.write_table(table, path, row_group_size=7)
+        else:
+            with ipc.new_file(path, table.schema) as file:
+                file.write_table(table, max_chunksize=7)
+        return {"one_based": how == "one-based"}
+    return {"weighted": False} if how == "unweighted" else {}
+
+
+ARRAYS = ["ends", "ends packed", "coo", "coo packed", "coo unweighted", "csr", "csr packed", "csc",
+          "csc packed", "csr unweighted"]
+TABLES = ["parquet", "parquet one-based", "arrow"]
+
+
+@pytest.mark.parametrize("forms", [ARRAYS, TABLES], ids=["arrays", "tables"])
+@settings(deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 40), st.data(),
+       st.sampled_from(range(len(MAKES))))
+def test_parts_of_arrays_are_the_same(tmp_path_factory: pytest.TempPathFactory, forms: list[str],
+                                      seed: int, slots: int, chunk: int, drawn: Any,
+                                      make: int) -> None:
+    """Law: of any file of arrays or table, and any number of slots, again for a second run."""
+    if forms == TABLES:
+        pytest.importorskip("pyarrow")
+    form = drawn.draw(st.sampled_from(forms))
+    random = np.random.default_rng(seed)
+    n, m = int(random.integers(2, 40)), int(random.integers(1, 120))
+    rows = random.integers(1, n, (m, 2))
+    path = tmp_path_factory.mktemp("slices") / "graph.dat"
+    wishes = write(path, form, n, rows, random.integers(1, 9, m) / 8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrayfiles, "CHUNK", chunk)
+        patch.setattr(tablefiles, "ROWS", chunk)
+        patch.setattr(Sliced, "seen", {})
+        whole = MAKES[make](data.load(path, **wishes))
+        partition = Partition("hash", whole.n, slots)
+
+        def work(comm: Comm) -> tuple[Graph, list[Part]]:
+            graph = MAKES[make](data.load(path, comm=comm, **wishes))
+            if graph.slices is None:
+                return graph, [graph.part(partition, comm.rank)]
+            return graph, [shuffle.part(comm, graph, partition) for _ in range(2)]
+
+        for slot, (graph, found) in enumerate(on_all(slots, work)):
+            assert (graph.n, graph.edges, graph.read_as) == (whole.n, whole.edges, whole.read_as)
+            assert (graph.slices is not None) == (slots > 1)
+            assert all(same(part, whole.part(partition, slot)) for part in found)
+            assert same(graph.part(partition, slot), found[0])  # as a replacement makes it
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("where", ["src", "dst"])
+def test_damaged_arrays_are_told_by_all(tmp_path: Path, where: str, packed: bool,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: a byte that is flipped in the slice of one slot, or in a packed array, and an id that is
+    no vertex's are told by all slots; and a file that is no graph in the words for whole ones."""
+    path, ids = tmp_path / "graph.npz", np.arange(1000)
+    (np.savez_compressed if packed else np.savez)(path, src=ids, dst=ids)
+    monkeypatch.setattr(arrayfiles, "CHUNK", 64)
+    raw = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as file:
+        info = file.getinfo(f"{where}.npy")
+    raw[info.header_offset + 60 + info.compress_size // 2] ^= 8
+    path.write_bytes(raw)
+    found = on_all(3, lambda comm: data.load(path, comm=comm))
+    assert all(str(each).startswith("graph.npz: cannot be read as .npz: ") for each in found), found
+    (np.savez_compressed if packed else np.savez)(path, src=ids, dst=ids - 1, n=999)
+    found = on_all(3, lambda comm: shuffle.part(comm, data.load(path, comm=comm),
+                                                Partition("hash", 999, 3)))
+    assert found == ["graph.npz: an edge has target -1; vertices are 0 to 998"] * 3
+    np.savez(path, src=ids, dst=ids[1:])
+    found = on_all(3, lambda comm: data.load(path, comm=comm))
+    assert all("arrays of shapes (999,) and (1000,)" in str(each) for each in found), found
+
+
+@pytest.mark.parametrize("form", ["ends", "csr", "parquet"])
+def test_no_slot_reads_all_of_arrays(tmp_path: Path, form: str,
+                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: of what is not packed, and of groups of rows that slots do not share."""
+    if form in TABLES:
+        pytest.importorskip("pyarrow")
+    random, path = np.random.default_rng(3), tmp_path / "graph.dat"
+    write(path, form, 50, random.integers(1, 50, (140, 2)), np.ones(140))
+    read: list[int] = []
+    of_edges = arrayslices.of_edges
+
+    def counted(n: int, source: Any, *others: Any, **named: Any) -> Graph:
+        read.append(len(source))
+        return of_edges(n, source, *others, **named)
+
+    monkeypatch.setattr(arrayfiles, "CHUNK", 20)
+    monkeypatch.setattr(arrayslices, "of_edges", counted)
+    monkeypatch.setattr(tablefiles, "of_edges", counted)
+    on_all(4, lambda comm: shuffle.part(comm, data.load(path, comm=comm), Partition("hash", 50, 4)))
+    m = len(scipy.sparse.load_npz(path).data) if form == "csr" else 140
+    assert sum(read) == m and max(read) <= 20, read
+
+
+@given(st.binary(max_size=300), st.binary(max_size=300))
+def test_checksums_are_joined(first: bytes, second: bytes) -> None:
+    whole = arrayslices.joined(zlib.crc32(first), zlib.crc32(second), len(second))
+    assert whole == zlib.crc32(first + second)
 
 
 def test_a_wrong_line_is_told_by_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

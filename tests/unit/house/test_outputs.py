@@ -33,7 +33,9 @@ ALLOWED: dict[str, dict[str, str] | str] = {
     "bench/wire.py": {"running_agent": "a directory of its own"},
     "ftrma/command/doctor.py": {"check_recovery": "a directory of its own"},
     "ftrma/frameworks/graph/cache.py": {"leave": "what private.make has made, of mode 0600"},
-    "ftrma/frameworks/graph/arrayfiles.py": {"_unpack": "members of a zip file, which are read"},
+    "ftrma/frameworks/graph/arrayfiles.py": {"unpack": "members of a zip file, which are read"},
+    "ftrma/frameworks/graph/arrayslices.py": {
+        "members": "members of a zip file, which are read", "_Packed.__init__": "another one"},
     "ftrma/launch/resuming.py": {"claim": "the lock of a directory of checkpoints",
                                  "RunFiles.end": "in that directory: that the job has ended"},
     "ftrma/vault/spillparts.py": {"PartWriter._link": "a file of an earlier checkpoint"},
