@@ -10,24 +10,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "apps"))
+
+from ownfiles import OwnFiles
+
 import ftrma
 from ftrma import MPI
-
-
-def save(path: Path, memory: np.ndarray) -> None:
-    """Write an array, as a whole or not at all."""
-    draft = path.with_suffix(".new")
-    with draft.open("wb") as file:
-        np.save(file, memory)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
 
 
 def main() -> None:
@@ -43,7 +37,8 @@ def main() -> None:
     memory = np.frombuffer(window.tomemory(), np.uint64)
     memory[:] = np.random.default_rng(me).integers(0, 2**60, len(memory), np.uint64)
     state = ftrma.protect("files", step=0)
-    entered_s, began_s, saved_s = time.monotonic(), 0.0, time.monotonic()
+    entered_s, began_s = time.monotonic(), 0.0
+    own = OwnFiles(comm, options.own, options.every, durable=True)
     while state.step < options.steps:
         ftrma.safepoint()
         if not began_s:  # the first checkpoint takes memory, once and for all
@@ -54,10 +49,8 @@ def main() -> None:
             part += np.uint64(state.step)
         window.Fence()
         state.step += 1
-        if options.own and comm.bcast(time.monotonic() - saved_s >= options.every, 0):
-            save(Path(options.own) / f"slot-{me}.npy", memory)
-            comm.Barrier()
-            saved_s = time.monotonic()
+        if options.own:
+            own.save_if_due([memory])
     comm.Barrier()
     if me == 0:
         print(json.dumps({"seconds": time.monotonic() - began_s, "entered_s": entered_s}),

@@ -9,6 +9,8 @@ as in figures 10 and 11 of Besta & Hoefler):
     f-no-daly    protected, a fixed time between checkpoints
     every-fence  protected, a checkpoint at every safepoint: one after each transform, whose fences
                  end all accesses
+    own-RAM      under mpirun; the program writes as much to files in tmpfs, as often as f-no-daly
+    own-PFS      the same on a disk, with fsync (the paper's SCR-RAM and SCR-PFS, without their XOR)
   --logging: what do logs cost?  (figure 11b)
     no-FT
     f            protected with logs, no checkpoints but those that full logs demand
@@ -39,8 +41,11 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import tempfile
 from argparse import Namespace
+from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from . import common, figures, ft_demand, sides
@@ -58,7 +63,8 @@ TURN_S = {"S": 0.2, "W": 0.4, "A": 6.0, "B": 60.0}
 # Highest overhead of logging in percent that the project aims at, for a typical run.
 TARGETS = {"f": 4.0}
 # The paper's overheads in percent, section 7.2.1; it has ML about 9 % behind f.
-PAPER = {"f-daly": "1 to 5", "f-no-daly": "1 to 15", "f": "8", ML: "17"}
+PAPER = {"f-daly": "1 to 5", "f-no-daly": "1 to 15", "f": "8", ML: "17", "own-RAM": "21 to 37",
+         "own-PFS": "46 to 67"}
 
 
 def sides_of(options: Namespace) -> dict[str, Side]:
@@ -77,7 +83,27 @@ def sides_of(options: Namespace) -> dict[str, Side]:
         "f-daly": sides.protected(*spares, "--interval", "daly", "--mtbf", str(options.mtbf)),
         "f-no-daly": sides.protected(*spares, "--interval", str(options.interval)),
         "every-fence": sides.protected(*spares, "--interval", "0"),
+        "own-RAM": own_files("/dev/shm", options.interval),
+        "own-PFS": own_files(options.directory, options.interval, "--durable"),
     }
+
+
+def own_files(directory: str, every_s: float, *flags: str) -> Side:
+    """A side without ftrma whose program writes checkpoints to files of its own."""
+
+    def side(
+        slots: int, script: Path, arguments: Sequence[str], limit_s: float, started: Started
+    ) -> tuple[JsonObject, JsonObject]:
+        with tempfile.TemporaryDirectory(prefix="bench-ftrma-", dir=directory) as files:
+            report, _ = sides.unprotected(
+                slots, script, [*arguments, "--save", files, "--every", str(every_s), *flags],
+                limit_s, started)
+            size_bytes = sum(file.stat().st_size for file in Path(files).glob("*.npy"))
+        return report, {"checkpoints": [
+            {"kind": "own", "bytes": size_bytes, "dirty_bytes": size_bytes, "seconds": seconds}
+            for seconds in report["saved_seconds"]]}
+
+    return side
 
 
 def parse(arguments: list[str]) -> Namespace:
@@ -99,6 +125,8 @@ def parse(arguments: list[str]) -> Namespace:
                         help="mean time between failures, for f-daly")
     parser.add_argument("--log-budget", type=common.size, nargs="+", metavar="SIZE", default=[],
                         help="memory for logs of each slot; several with --demand")
+    parser.add_argument("--directory", default=".", metavar="DIR",
+                        help="on the disk for the files of own-PFS")
     parser.add_argument("--spares", type=common.whole_or_none, default=1, metavar="S",
                         help="spare processes of the protected sides")
     sides.add_message_logging(parser)
@@ -224,8 +252,8 @@ def text(report: JsonObject) -> str:
         legend(report),
     ]
     for result in report["results"]:
-        rows = [["variant", "s per run", "Mop/s", "overhead %: typical run", "all runs", "fastest",
-                 "target", "checkpoints", "bytes each", "held up ms", "logged",
+        rows = [["variant", "s per run", "Mop/s", "overhead %: typical run", "all runs", "paper",
+                 "fastest", "target", "checkpoints", "bytes each", "held up ms", "logged",
                  "verified"]]
         rows += [row(name, found) for name, found in result["variants"].items()]
         lines += ["", f"{result['slots']} ranks", common.table(sides.filled(rows))]
@@ -248,7 +276,9 @@ def legend(report: JsonObject) -> str:
         )
     return (
         f"f-daly: MTBF {report['mtbf_s']:g} s; f-no-daly: every {report['interval_s']:g} s; "
-        "every-fence: at each safepoint; 'all runs' contains those in which a checkpoint fell."
+        "every-fence: at each safepoint; own-RAM, own-PFS: files that the program writes, in tmpfs "
+        "and on a disk, every so often as f-no-daly (paper: SCR-RAM, SCR-PFS); 'all runs' contains "
+        "those in which a checkpoint fell."
     )
 
 
@@ -269,6 +299,7 @@ def row(name: str, found: JsonObject) -> list[str]:
         f"{found['mops']['median']:.0f}",
         overhead("median"),
         overhead("mean"),
+        PAPER.get(name, "-"),
         f"{fastest['median']:.1f}" if fastest else "-",
         target,
         f"{found['checkpoints_per_launch']['median']:g}" if name not in (BASELINE, ML) else "-",

@@ -28,6 +28,7 @@ ML = "ML"
 COLORS = {
     BASELINE: "0.55", ML: "#cc79a7", "f": "#0072b2", "f-puts": "#56b4e9", "f-puts-gets": "#0072b2",
     "f-daly": "#0072b2", "f-no-daly": "#56b4e9", "every-fence": "#d55e00",
+    "own-RAM": "#009e73", "own-PFS": "#f0e442",
 }
 MARKERS = {BASELINE: "o", ML: "s"}
 

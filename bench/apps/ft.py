@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 
 import npb
 import numpy as np
+import ownfiles
 import scipy.fft
 from numpy.typing import NDArray
 
@@ -60,7 +61,10 @@ def main(arguments: list[str]) -> int:
         u0=solver.new_field(),
         sums=np.zeros((options.repeat, iterations), dtype=np.complex128),
     )
+    own = ownfiles.OwnFiles(comm, options.save, options.every, durable=options.durable)
     while state.repeat <= options.repeat:
+        if options.save:
+            own.save_if_due([state.u0, state.sums, *solver.memories])
         advance(state, solver, iterations)
     verified = worst(npb.verify(problem, sums) for sums in state.sums)
     status = 1 if verified is False else 0
@@ -76,6 +80,7 @@ def main(arguments: list[str]) -> int:
             "began_each": state.began_each[1:].tolist(),
             "mops": npb.mops(problem, iterations, min(seconds_each)),
             "iterations": iterations,
+            "saved_seconds": own.seconds,
         }
         print(json.dumps(report), flush=True)
     if options.dump is not None:
@@ -325,6 +330,11 @@ def parse(arguments: list[str], slot: int) -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, metavar="N", help="instead of the class's own")
     parser.add_argument("--repeat", type=int, default=1, metavar="R", help="timed runs (default 1)")
     parser.add_argument("--dump", metavar="DIR", help="write the final data to DIR/slot-<slot>.npz")
+    parser.add_argument("--save", default="", metavar="DIR",
+                        help="write checkpoints to files there, as a program without ftrma does")
+    parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS",
+                        help="between two of these (default 1)")
+    parser.add_argument("--durable", action="store_true", help="write them with fsync")
     options = parser.parse_args(arguments)
     for name in ("iterations", "repeat"):
         value = getattr(options, name)
