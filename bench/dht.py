@@ -153,8 +153,8 @@ def text(report: JsonObject) -> str:
         f"All sides think as long as no-FT; ML has {report['loggers']} logger process(es).",
     ]
     for result in report["results"]:
-        rows = [["side", "inserts/s", "overhead %", "target", "inserting", "logged", "checkpoints",
-                 "verified"]]
+        rows = [["side", "inserts/s", "overhead %", "paper", "target", "inserting", "logged",
+                 "checkpoints", "verified"]]
         rows += [row(name, found, result["duty"]) for name, found in result["sides"].items()]
         lines += ["", f"{result['slots']} slots, duty {result['duty']:g}, "
                   f"{result['inserts_per_slot']} inserts each", common.table(rows)]
@@ -170,6 +170,7 @@ def row(name: str, found: JsonObject, share: float) -> list[str]:
         name,
         f"{found['inserts_per_second']['median']:.0f}",
         common.with_range(overhead, 1, 0) if overhead else "-",
+        PAPER.get(name, "-"),
         f"<= {aim:g} {met}" if aim else "-",
         f"{found['duty']['median']:.2f}",
         sides.logged(found),

@@ -191,6 +191,8 @@ def text_of_checkpoints(report: JsonObject) -> list[str]:
         rows += [[name, str(found["lost"][0]["rounds"]),
                   *(common.with_range(cost, against=0) for cost in found["cr"].values())]
                  for name, found in report["found"].items()]
+        paper = [PAPER_CR.get(str(every), "-") for every in report["cr"]]
+        rows += [["the paper, section 5.2", "-", *paper]]
         lines += ["By checkpoints of all fields, one every so many rounds and one of the result.",
                   "", common.table(rows), ""]
     return lines

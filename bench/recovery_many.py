@@ -183,7 +183,8 @@ def text(report: JsonObject) -> str:
         f"NAS FT class {report['problem_class']}, {report['slots']} slots, {runs} runs with a "
         f"checkpoint and a death in each (none in no-FT); {report['rounds']} rounds; median (min "
         ".. max).",
-        "f-K: causal, one checksum rank for each K slots; rollback-K: the same kills, all go back.",
+        "f-K: causal, one checksum rank for each K slots; rollback-K: the same kills, all go back. "
+        f"The paper, ten deaths and |CH| = 12.5 %: {PAPER_PERCENT:g} %.",
         "",
         common.table(rows),
     ]
