@@ -161,8 +161,9 @@ def cost_of(arm: str, slots: int, rounds: Sequence[dict[str, JsonObject]]) -> Js
     """Figures of a mode, round by round and their spread.
 
     ``cost_s``: of a snapshot; ``lost``: updates for each; ``percent``: of the run;
-    ``still_percent``: of the run, in which slots stood still; ``open_s``: of a snapshot in a slot;
-    archived entries and bytes of each.
+    ``still_percent``: of the run, in which slots stood still; ``staging_percent``: in which they
+    copied their state, which is a part of that; ``open_s``: of a snapshot in a slot; archived
+    entries and bytes of each.
     """
     each: dict[str, list[float]] = {}
     for found in rounds:
@@ -178,6 +179,7 @@ def cost_of(arm: str, slots: int, rounds: Sequence[dict[str, JsonObject]]) -> Js
                 ("cost_s", more / run["snapshots"]),
                 ("lost", still_s * run["updates"] / run["computing_s"] / run["snapshots"]),
                 ("still_percent", 100 * still_s / slots / run["seconds"]),
+                ("staging_percent", 100 * run["staging_s"] / slots / run["seconds"]),
                 ("open_s", run["open_s"] / run["snapshots"] / slots),
                 ("archived_entries", run["snapshot_entries"] / run["snapshots"]),
                 ("archived_bytes", run["snapshot_bytes"] / run["snapshots"])):
@@ -270,13 +272,14 @@ def text_of_costs(part: str, report: JsonObject) -> list[str]:
     head = (f"{paced}. Without snapshots {common.with_range(found['seconds'])} s, "
             f"{found['updates']['median']:.3g} updates.")
     rows = [["a snapshot", "number", "% of the run", "cost, ms", "open, ms", "still, %",
-             "updates lost", "entries", "KiB", "virtual / it: cost", "paper", "updates",
-             "entries", "bytes"]]
+             "copying, %", "updates lost", "entries", "KiB", "virtual / it: cost", "paper",
+             "updates", "entries", "bytes"]]
     for arm, its in found["arms"].items():
         row = [arm, f"{its['snapshots']['median']:.0f}", common.with_range(its["percent"], 1, 0),
                common.with_range(common.scaled(its["cost_s"], 1e3), 1, 0),
                f"{1e3 * its['open_s']['median']:.1f}",
-               common.with_range(its["still_percent"], 1), common.with_range(its["lost"], 0),
+               common.with_range(its["still_percent"], 1),
+               f"{its['staging_percent']['median']:.1f}", common.with_range(its["lost"], 0),
                f"{its['archived_entries']['median']:.4g}",
                f"{its['archived_bytes']['median'] / 1024:.4g}"]
         if arm == "virtual":

@@ -63,11 +63,12 @@ def program_of(asked: dict[str, Any]) -> Dying:
 
 
 def amid(result: aic.Result) -> dict[str, float]:
-    """Seconds of all slots in which a snapshot was open, and in which they stood still for it: they
-    staged, waited, or had nothing to do."""
-    mine = [(one.open_s, one.staging_s + one.idle_s) for one in result.outcome.snapshots]
-    found = MPI.COMM_WORLD.allgather(np.array(mine).reshape(-1, 2).sum(axis=0))
-    return dict(zip(("open_s", "still_s"), map(float, sum(found)), strict=True))
+    """Seconds of all slots in which a snapshot was open; in which they stood still for it: they
+    staged, waited, or had nothing to do; and in which they staged."""
+    mine = [(one.open_s, one.staging_s + one.idle_s, one.staging_s)
+            for one in result.outcome.snapshots]
+    found = MPI.COMM_WORLD.allgather(np.array(mine).reshape(-1, 3).sum(axis=0))
+    return dict(zip(("open_s", "still_s", "staging_s"), map(float, sum(found)), strict=True))
 
 
 def power_iteration(graph: Any, expected: Any, error: float) -> dict[str, Any]:
