@@ -44,6 +44,7 @@ static int seat_stays_vacant(void)
         for (uint32_t p = 0; p < ftrma_ctl->nprocs; p++)
             spares += LOAD(&ftrma_ctl->proc[p].state) == FTRMA_ALIVE
                       && ftrma_role_of(ftrma_ctl, (int)p, &index) == FTRMA_ROLE_SPARE;
+        __atomic_thread_fence(__ATOMIC_ACQUIRE); /* the table was read before */
     } while (seats != LOAD(&ftrma_ctl->roles_seq));
     return vacant > spares;
 }

@@ -115,9 +115,12 @@ int ftrma_arrive(uint64_t ordinal, int targeted)
             ended |= end && !arrived;
             lacks = lacks < 0 && !arrived ? (int)s : lacks;
         }
-        if (here == c->nslots)
+        /* Read the target behind `arrived`: a slot that is beyond this safepoint may have come to
+           the next target instead. */
+        int moved = targeted && LOAD(&c->target) != ordinal;
+        if (here == c->nslots && !moved)
             return FTRMA_OK;
-        if (ended || (targeted && LOAD(&c->target) != ordinal))
+        if (ended || moved)
             return FTRMA_TIMEOUT;
         ftrma_wait_step(&step, &c->barrier, seen, ftrma_awaits(FTRMA_WHAT_SAFEPOINT, lacks));
     }

@@ -25,20 +25,51 @@ PLACES = {
 }
 KINDS = (*("kill",) * 10, *("place",) * 12, *("pause",) * 5, "freeze", "freeze", "flip", "flip",
          "launcher", "supervisor", "stumble")
+# Some jobs have faults of few kinds, at few places, in few roles: so that these meet each other.
+HARSH = ((*("kill",) * 3, "place"), ("kill", "freeze"), ("place", "pause"), ("pause", "kill"),
+         ("kill", "launcher", "supervisor"), ("place", "launcher", "supervisor"), ("kill", "flip"))
+ROLES = ("", "", "slot", "checksum", "checksum", "leader", "spare")
 
 
-def draw_fault(random: Random, within: int) -> Fault:
-    """Draw what befalls a job after the fault before, so many turns later at most."""
-    kind = random.choice(KINDS)
-    after = random.randrange(within // 20 + 1, within)
-    if kind in AT_PLACES:
-        role = random.choice(("slot", "slot", "slot", "checksum", "checksum", "spare"))
-        place = random.choice(PLACES[role])
-        most = {"put": 6, "put-landed": 6}.get(place, 2 if place in REPAIR else 4)
-        ms = random.choice((0, 1, 3, 10)) if kind == "pause" else 0
-        return Fault(kind, int(2 ** random.uniform(0, most)), place=place, role=role, ms=ms)
-    ms = {"freeze": random.choice((1, 30, 800, 7000)), "flip": random.getrandbits(16)}.get(kind, 0)
-    return Fault(kind, after, random.randrange(64), ms=ms)
+@dataclass(frozen=True)
+class Harm:
+    """What befalls a job.
+
+    Attributes:
+        kinds: of its faults; roles: of who is killed; places: where.
+        chained: see `Scenario`. within: turns between one fault and the next.
+    """
+
+    kinds: tuple[str, ...] = KINDS
+    roles: tuple[str, ...] = ("",)
+    places: tuple[str, ...] = ()
+    chained: bool = False
+    within: tuple[int, ...] = (300, 20, 60, 300)
+
+    def fault(self, random: Random, within: int) -> Fault:
+        """Draw what befalls a job after the fault before, so many turns later at most."""
+        kind = random.choice(self.kinds)
+        after = random.randrange(within // 20 + 1, within)
+        if kind in AT_PLACES:
+            role, place = random.choice([
+                (role, place) for role in ("slot", "slot", "slot", "checksum", "checksum", "spare")
+                for place in PLACES[role] if not self.places or place in self.places])
+            most = {"put": 6, "put-landed": 6}.get(place, 2 if place in REPAIR else 4)
+            ms = random.choice((0, 1, 3, 10)) if kind == "pause" else 0
+            more = random.choice((0, 0, 1, 2, 4, 8, 16)) if self.roles != ("",) else 0
+            return Fault(kind, int(2 ** random.uniform(0, most)), place=place, role=role, ms=ms,
+                         more=more)
+        ms = {"freeze": random.choice((1, 30, 800, 7000)), "flip": random.getrandbits(16)}
+        return Fault(kind, after, random.randrange(64), role=random.choice(self.roles),
+                     ms=ms.get(kind, 0))
+
+
+def draw_harm(random: Random) -> Harm:
+    if random.random() < 0.4:
+        return Harm()
+    places = random.sample(PLACES["slot"], 2) + random.sample(PLACES["checksum"], 2)
+    return Harm(random.choice(HARSH), tuple(random.sample(ROLES, 2)), tuple(places),
+                random.random() < 0.5, random.choice(((300, 60), (12, 40), (20,), (60, 150))))
 
 
 def draw(seed: int) -> Scenario:
@@ -48,11 +79,12 @@ def draw(seed: int) -> Scenario:
     size = random.choice((2, 3, slots))
     strength = random.choice((1, 1, 2))
     groups = -(-slots // size)
+    harm = draw_harm(random)
     count = random.choice((0, 1, 2, 2, 3, 3, 4, 5, 6))
     steps = random.choice((4, 8, 12))
     # The start takes 200 turns, a step 60, a repair 200: some faults come amid others' repairs.
     long = 200 + 50 * steps
-    faults = tuple(draw_fault(random, random.choice((long, 300, 20, 60, 300)) if i else long)
+    faults = tuple(harm.fault(random, random.choice(harm.within) if i else long)
                    for i in range(count))
     nodes = random.choice((1, 1, 2, 3))
     if nodes > 1:  # no launch follows there, so what needs one is left out
@@ -60,10 +92,12 @@ def draw(seed: int) -> Scenario:
                        if fault.kind not in ("launcher", "supervisor"))
     return Scenario(
         seed, nodes, slots, size, strength,
-        spares=random.choice((0, 1, 2, 3, 3, 4, 5, groups * strength)),
-        steps=steps, policy=random.choice(("auto", "auto", "rollback")),
+        spares=random.choice((0, 1, 2, 3, 3, 4, 5, groups * strength)), steps=steps,
+        late=random.random() < 0.5, safepoints=random.choice((1, 1, 2, 3)),
+        policy=random.choice(("auto", "auto", "rollback")),
         interval=random.choice((0, 0, 0, 1e-4, 1e-4, 5e-4, "daly", "never")),
-        fresh=random.random() < 0.05, ulfm=random.random() < 0.95, faults=faults)
+        fresh=random.random() < 0.05, ulfm=random.random() < 0.95, chained=harm.chained,
+        faults=faults)
 
 
 @dataclass
@@ -117,6 +151,9 @@ def smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield dataclasses.replace(scenario, faults=faults[:i] + faults[i + 1:])
     for steps in range(1, scenario.steps):
         yield dataclasses.replace(scenario, steps=steps)
+    for name, plain in (("late", False), ("safepoints", 1), ("chained", False)):
+        if getattr(scenario, name) != plain:
+            yield dataclasses.replace(scenario, **{name: plain})
     if scenario.nodes > 1:
         yield dataclasses.replace(scenario, nodes=scenario.nodes - 1)
     for spares in range(scenario.spares):

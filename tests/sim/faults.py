@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LOOK_TURNS = 40  # between two looks whether parities are what they must be
 AT_PLACES = ("place", "pause")
 NOTICE_NS = (50_000, 300_000, 3_000_000)  # until a death is noticed by a process
+SPOILT = b"spoilt.."  # of which a block has a whole number
 PLACES = {number: name for name, number in FAILPOINTS.items()}
 
 
@@ -42,17 +43,19 @@ class Faults:
         """Before a turn: do what is to befall the job now."""
         if turn % LOOK_TURNS == 0 and self.launch:
             self.check_parities(self.launch)
+            self.check_words(self.launch)
+        chained = self.scenario.chained
         fault = self.fault()
-        while fault and fault.kind in AT_PLACES:
+        while fault and fault.kind in AT_PLACES and not (chained and self.awaited):
             self.awaited.append([fault, fault.after])
             self.next_fault += 1
             fault = self.fault()
-        if fault is None or turn - self.armed_at < fault.after:
+        if fault is None or turn - self.armed_at < fault.after or (chained and self.awaited):
             return
         launch = self.launch
-        if launch is None or launch.launcher_died or launch.ctl.alarm == job.ENDED:
+        if launch is None or launch.launcher_died or self.is_over(launch):
             return
-        living = launch.living()
+        living = self.living_in(launch, fault.role)
         if not living:
             return
         self.fired()
@@ -61,7 +64,7 @@ class Faults:
         if fault.kind == "kill":
             self.kill(launch, victim, "amid")
         elif fault.kind == "freeze":
-            launch.tasks[victim].frozen_ns = self.scheduler.now_ns + fault.ms * 1_000_000
+            launch.tasks[victim].waits.frozen = self.scheduler.now_ns + fault.ms * 1_000_000
         elif fault.kind == "stumble":
             self.stumbles += 1
         elif fault.kind == "flip":
@@ -74,6 +77,18 @@ class Faults:
             self.kill_all(launch)
             self.scheduler.kill(self.supervisor)
             self.supervise(resumed=True)
+
+    def is_over(self, launch: Any) -> bool:
+        """Say whether the program has ended, so that deaths do not matter any more."""
+        return bool(launch.ctl.alarm == job.ENDED)
+
+    def living_in(self, launch: Any, role: str) -> list[int]:
+        """Living processes that have a role now."""
+        living: list[int] = launch.living()
+        if role == "leader":
+            return living[:1]
+        return [p for p in living
+                if not role or ROLE_NAMES[job.role_of(launch.ctl, p)[0]] == role]
 
     def flip(self, launch: Any, victim: int, at: int) -> None:
         """Flip a bit of a vault, as a stray store might; it counts as a loss for good."""
@@ -109,6 +124,9 @@ class Faults:
         return 0
 
     def visit(self, proc: int, place: str) -> None:
+        if not self.awaited:
+            self.scheduler.point()
+            return
         role = ROLE_NAMES[job.role_of(self.launch.ctl, proc)[0]]
         for each in [each for each in self.awaited
                      if each[0].place == place and each[0].role in ("", role)]:
@@ -117,9 +135,12 @@ class Faults:
                 continue
             self.awaited.remove(each)
             self.fired()
+            if each[0].kind == "place" and each[0].more:
+                self.scheduler.current.doomed = each[0].more
+                return
             if each[0].kind == "place":
                 self.die(place)
-            self.scheduler.current.frozen_ns = self.scheduler.now_ns + each[0].ms * 1_000_000
+            self.scheduler.current.waits.frozen = self.scheduler.now_ns + each[0].ms * 1_000_000
             self.scheduler.hub.switch()
             return
 
@@ -146,6 +167,24 @@ class Faults:
         for other in sorted(launch.watching - {proc}):
             self.notice(launch, other, proc)
 
+    def doom(self, task: Task) -> None:
+        """Kill a process some turns behind the place that its fault names."""
+        if self.launch.tasks.get(task.process) is task and not self.is_over(self.launch):
+            self.kill(self.launch, task.process, "behind a place")
+
+    def spoil(self, launch: Any, proc: int) -> None:
+        """Spoil the copy in the vault of one whose death is known: nobody may use it any more.
+
+        One who died just before the launcher did is taken for having died with it, when vaults are
+        good.
+        """
+        vault = launch.tasks[proc].owner.vault
+        together = {fault.kind for fault in self.scenario.faults} & {"launcher", "supervisor"}
+        together |= {"unknown"} if launch.ctl.proc[proc].state != job.ProcessState.DEAD else set()
+        if vault and vault.used and not launch.ctl.takeover and not together:
+            copy = vault.bytes_at(0, 4096 * vault.used)
+            copy[:] = SPOILT * (len(copy) // len(SPOILT))
+
     def is_whole(self, launch: SimulatedLaunch, group: int) -> bool:
         ctl, living = launch.ctl, set(launch.living())
         roles = ctl.roles[ctl.roles_seq & 1]
@@ -164,12 +203,14 @@ class Faults:
             try:
                 if not of.dead:
                     job.note_death(dead)
+                    self.spoil(launch, dead)
             except greenlet.GreenletExit:
                 pass
 
         task = Task(f"watch {watcher}", run, watcher, launch.number)
         self.watch_state(launch, task, watcher)
-        task.until_ns = self.scheduler.now_ns + int(random.random() * random.choice(NOTICE_NS)) + 1
+        delay_ns = int(random.random() * random.choice(NOTICE_NS)) + 1
+        task.waits.until = self.scheduler.now_ns + delay_ns
         self.scheduler.add(task)
 
     def watch_state(self, launch: Any, task: Task, watcher: int) -> None:

@@ -11,6 +11,7 @@ import os
 import shlex
 import subprocess
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,13 @@ INCLUDED = (HERE / "stub", *(ROOT / "csrc" / folder for folder in ("", "job", "l
 LIMIT_S = 120
 DECLARED = """
 typedef int sim_hook(int kind, uint32_t *word, uint64_t value, uint64_t ns);
+struct sim_wait {
+    const uint32_t *bell;
+    uint32_t seen;
+    int naps;
+    uint64_t until, frozen;
+};
+int sim_choose(struct sim_wait **tasks, int n, double drawn, uint64_t now, uint64_t *next);
 void sim_begin(sim_hook *function);
 void sim_clear(void *process);
 void sim_watch(void *process, void *ctl, int me, int node);
@@ -50,6 +58,11 @@ SIMULATED = (
     "now_ns", "raise", "refuse", "replay_over", "results_lost", "ring", "role_of", "set_round",
     "sleep", "slots_barrier", "store", "story_create", "synchronize", "trace_note",
 )
+
+# Functions on vaults, which others see before or after: of who stages, sums, folds and restores.
+PLACED = frozenset(f"ftrma_{name}" for name in (
+    "check", "parity_drop", "parity_fold", "parity_sum", "parity_unstage", "rebuild", "stage",
+    "stage_begin", "stage_end", "stage_undo"))
 
 
 def compile_words(source: Path, to: Path, root: Path = ROOT) -> None:
@@ -101,10 +114,11 @@ class Library:
 
     Args:
         mpi: functions by their names, in place of the MPI library and of logs.
+        point: others may come between here: before what a vault's code does.
     """
 
-    def __init__(self, mpi: dict[str, Any]) -> None:
-        self.native = loading.load()
+    def __init__(self, mpi: dict[str, Any], point: Callable[[], None]) -> None:
+        self.native, self.point = loading.load(), point
         self.vaults: set[Any] = set()
         for name in SIMULATED:
             setattr(self, f"ftrma_{name}", getattr(words().shared, f"ftrma_{name}"))
@@ -113,8 +127,27 @@ class Library:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.native.lib, name)
+        if name in PLACED:
+            found = self._behind_a_point(found)
         setattr(self, name, found)
         return found
+
+    def _behind_a_point(self, function: Any) -> Any:
+        def call(*given: Any) -> Any:
+            self.point()
+            return function(*given)
+
+        return call
+
+    def ftrma_parity_rebuild(self, parity: Any, members: Any, weights: Any, count: int,
+                             version: int, first: int, end: int) -> int:
+        """Compute a parity in two parts, so that others come between."""
+        whole = self.native.lib.ftrma_parity_rebuild
+        bad = int(whole(parity, members, weights, count, version, first, min(end, first + 1)))
+        self.point()
+        if bad != -1 or end <= first + 1:
+            return bad
+        return int(whole(parity, members, weights, count, version, first + 1, end))
 
     def ftrma_vault_open(self, path: bytes, create: int, capacity: int, size: int,
                          pointer: Any) -> int:

@@ -366,7 +366,7 @@ class NodesWorld(World):
         """A process of the same node sees the death; the others are told of it, some time later."""
         super().notice(launch, watcher, dead)
         if self.node_of(watcher) != self.node_of(dead):
-            self.scheduler.tasks[-1].until_ns += int(self.scheduler.random.random() * 5_000_000)
+            self.scheduler.tasks[-1].waits.until += int(self.scheduler.random.random() * 5_000_000)
 
     def watch_state(self, launch: Any, task: Task, watcher: int) -> None:
         node = self.node_of(watcher)
@@ -375,7 +375,17 @@ class NodesWorld(World):
     def control_of(self, proc: int) -> Any:
         return self.controls[self.node_of(proc)]
 
+    def controls_in_use(self, launch: Any) -> list[Any]:
+        return list(self.controls.values())
+
+    def is_over(self, launch: Any) -> bool:
+        return any(ctl.alarm == job.ENDED for ctl in self.controls.values())
+
+    def spoil(self, launch: Any, proc: int) -> None:
+        """The next launch looks for vaults of the dead on their nodes."""
+
     def judge(self) -> None:
+        self.judge_words_told()
         scenario = self.scenario
         if self.wrong or self.status == 0 or self.claimed_catastrophe:
             super().judge()

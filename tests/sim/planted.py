@@ -286,8 +286,10 @@ PLANTS = (
     Plant("a parity may be a version behind", "csrc/job/meet.c",
           "at + 1 < version)", "at + 2 < version)"),
     Plant("a target that moves is waited for", "csrc/job/meet.c",
-          "        if (ended || (targeted && LOAD(&c->target) != ordinal))", "        if (ended)",
+          "        if (ended || moved)", "        if (ended)",
           missed="open: not tried yet"),
+    Plant("a slot at the next target has arrived here", "csrc/job/meet.c",
+          "        if (here == c->nslots && !moved)", "        if (here == c->nslots)"),
     Plant("a wait for staging ignores failures", "csrc/job/meet.c",
           "        uint32_t s = 0;\n        if (ftrma_pending())\n            return FTRMA_ALARM;\n"
           "        while (s < c->nslots && LOAD(&c->proc[roles->slot_proc[s]].staged)",

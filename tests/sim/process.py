@@ -2,16 +2,13 @@
 
 `SimulatedView` is the shipped view of a job on one node, without a terminal. `SimulatedProcess`
 takes the part of `ftrma.program.runner` and `ftrma.program.session`: it runs the program as a slot,
-serves as a checksum rank or spare, and repairs. The program is deterministic and free of races:
-slots put into two others' windows, meet, get from one, compute, meet, and come to a safepoint.
+serves as a checksum rank or spare, and repairs. The program is that of `program`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ftrma.fabric.control_words import ControlWords
 from ftrma.fabric.one_node import OneNodeView
@@ -28,64 +25,12 @@ from ftrma.protocol.server import Served, Server
 from ftrma.vault.vault import Region
 
 from .library import words
+from .program import STATE, WINDOW, Memory, compute, place_of_get, puts_of
 
 if TYPE_CHECKING:
     from .world import World
 
-WINDOW, STATE = 600, 520  # numbers of 8 bytes: two blocks each, with the record's
-MASK = (1 << 64) - 1
 KEY = Key(bytes(range(32)))
-
-
-def mix(*values: int) -> int:
-    """Mix numbers into one that shows each change of any of them."""
-    found = 0x9E3779B97F4A7C15
-    for value in values:
-        found = (found ^ value) * 0xBF58476D1CE4E5B9 & MASK
-        found ^= found >> 29
-    return found
-
-
-class Memory:
-    """Memory of a slot's program: its part of the window, its state, the step it has come to."""
-
-    def __init__(self) -> None:
-        self.window, self.state, self.step = np.zeros(WINDOW, "u8"), np.zeros(STATE, "u8"), 0
-
-    def bytes(self) -> bytes:
-        return self.window.tobytes() + self.state.tobytes()
-
-
-def puts_of(slot: int, slots: int, step: int, state: Any) -> list[tuple[int, int, int]]:
-    """Targets, places and values of what a slot puts in a step."""
-    return [((slot + away) % slots, (slot * 8 + step % 8 + 256 * (away - 1)) % WINDOW,
-             mix(int(state[0]), step, slot, away)) for away in (1, 2)]
-
-
-def place_of_get(slot: int, slots: int, step: int) -> tuple[int, int]:
-    source = (slot - 1) % slots
-    return source, (((source - 1) % slots) * 8 + step % 8) % WINDOW
-
-
-def compute(memory: Memory, got: int, slot: int, step: int) -> None:
-    state, window = memory.state, memory.window
-    at = (step * 67 + slot) % STATE
-    state[at] ^= np.uint64(mix(got, int(window[(step * 31) % WINDOW]), step))
-    state[0] = mix(int(state[0]), int(state[at]), int(window.sum(dtype="u8")), got)
-
-
-def without_failure(slots: int, steps: int) -> list[bytes]:
-    """Compute in a loop the bytes that each slot has at the end."""
-    all_of = [Memory() for _ in range(slots)]
-    for step in range(steps):
-        for slot, memory in enumerate(all_of):
-            for target, place, value in puts_of(slot, slots, step, memory.state):
-                all_of[target].window[place] = value
-        got = [int(all_of[source].window[place])
-               for source, place in (place_of_get(s, slots, step) for s in range(slots))]
-        for slot, memory in enumerate(all_of):
-            compute(memory, got[slot], slot, step)
-    return [memory.bytes() for memory in all_of]
 
 
 class SimulatedView(OneNodeView):
@@ -120,6 +65,7 @@ class SimulatedProcess:
         self.slot = Slot(-1)
         self.memory = Memory()
         self.ordinal = self.steps_before = 0
+        self.repairs = 0  # in which it has taken part
         self.passed_over = 0  # puts of this step that a replay has not done again
         self.policy = CheckpointPolicy(self.scenario.interval, 10.0)
 
@@ -153,6 +99,7 @@ class SimulatedProcess:
     def interrupt(self) -> bool:
         """Repair what is pending, as `Session.interrupt` does."""
         self.vault, self.repaired = repair(self.view, self.vault)
+        self.repairs += 1
         self.world.repaired(self)
         self.unwound = self.repaired.kind != "causal"
         if self.vault and not self.unwound:
@@ -184,13 +131,15 @@ class SimulatedProcess:
         if not self.anchored:
             different = view.slot_that_differs(1234)
             world.expect(different is None, f"slot {self.slot}: slot {different} differs")
+        self.pass_safepoints()
         while self.memory.step < self.scenario.steps:
             self.run_step()
         view.unwind_if_alarmed()
         view.visit("end")
         view.words.me.finished = view.words.attempt
-        world.finals[self.slot] = self.memory.bytes()
+        world.ending.add(self.slot)
         view.end_program()
+        world.finals[self.slot] = self.memory.bytes()
 
     def begin_attempt(self, replay: bool) -> None:
         view, world = self.view, self.world
@@ -198,6 +147,8 @@ class SimulatedProcess:
         self.slot = slot = Slot(view.role()[1])
         self.ordinal = self.steps_before = self.passed_over = 0
         self.memory = Memory()
+        self.memory.passed = self.scenario.safepoints
+        world.begins(view, slot, replay=replay)
         committed = view.words.committed
         self.anchored = False
         if self.vault:
@@ -220,32 +171,47 @@ class SimulatedProcess:
         elif view.logs_accesses(trace=False):
             world.begin_logs(slot, self.memory.step)
             logs.log_start(committed)
+        world.begun[slot] = view.words.attempt
 
     def restore(self, version: Version) -> None:
         vault, memory, world = self.vault, self.memory, self.world
         self.record = record = vault.read_record(self.view.seal(version))
         for key, array in (("window", memory.window), ("state", memory.state)):
             vault.copy_out(key, array.ctypes.data, array.nbytes)
-        memory.step = int(record["done"])
+        memory.step, memory.passed = int(record["done"]), int(record["passed"])
         self.steps_before = max(0, int(record["step"]) - 1)
         saved = world.history.get((version, self.slot))
-        world.expect(saved == (memory.step, memory.bytes()),
+        world.expect(saved == (memory.step, memory.passed, memory.bytes()),
                      f"slot {self.slot} has other bytes of version {version} than it staged")
 
     def run_step(self) -> None:
         slot, memory, slots = self.slot, self.memory, self.scenario.slots
-        step = memory.step
-        for target, place, value in puts_of(slot, slots, step, memory.state):
-            self.put(target, place, value)
+        step, late = memory.step, self.scenario.late
+        if not late:
+            self.put_all(step)
         self.view.barrier()
         if logs.mode() is not logs.Mode.LIVE:
-            self.world.apply(slot, step)
+            self.world.apply(slot, step - late)
         source, place = place_of_get(slot, slots, step)
         got = self.get(source, place)
         compute(memory, got, slot, step)
         self.view.barrier()
-        memory.step, self.passed_over = step + 1, 0
-        self.safepoint()
+        if late:
+            self.put_all(step)
+        memory.step, memory.passed, self.passed_over = step + 1, 0, 0
+        self.pass_safepoints()
+
+    def pass_safepoints(self) -> None:
+        """Come to the safepoints between two steps that are left."""
+        while self.memory.passed < self.scenario.safepoints:
+            self.memory.passed += 1
+            self.safepoint()
+
+    def put_all(self, step: int) -> None:
+        """Put what this slot puts in a step."""
+        for target, place, value in puts_of(
+                self.slot, self.scenario.slots, step, self.memory.state):
+            self.put(target, place, value)
 
     def begin_event(self, what: str) -> int:
         result = logs.event_begin(WHAT[what])
@@ -301,11 +267,16 @@ class SimulatedProcess:
         regions = [Region(key, array.ctypes.data, array.nbytes)
                    for key, array in (("window", memory.window), ("state", memory.state))]
         record = {"ordinal": self.ordinal, "step": self.steps_before + self.ordinal,
-                  "done": memory.step, "barriers": int(words().sim.sim_barriers())}
+                  "done": memory.step, "passed": memory.passed,
+                  "barriers": int(words().sim.sim_barriers())}
+        repairs = self.repairs
         taken, held_s = coordinated.take_checkpoint(
             self.view, self.vault, regions, record, self.begin_version)
+        self.world.expect(taken or self.repairs > repairs,
+                          f"slot {self.slot} takes no checkpoint at safepoint {self.ordinal}")
         self.policy.delta_s = held_s
         return taken
 
     def begin_version(self, version: Version) -> None:
-        self.world.history[version, self.slot] = self.memory.step, self.memory.bytes()
+        self.world.history[version, self.slot] = (
+            self.memory.step, self.memory.passed, self.memory.bytes())

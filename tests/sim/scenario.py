@@ -15,9 +15,11 @@ class Fault:
             comes by a place; "stumble": the MPI library fails to make communicators in one round;
             "flip": a bit of a vault is not what was written.
         after: turns after the fault before; at a place: visits since then, while the faults behind
-            it take their course.
+            it take their course, or wait for it if they are `chained`.
         who: number among the living processes, modulo their count.
-        place: where it dies; role: only who has this role then; empty: anybody.
+        place: where it dies; role: only who has this role then ("leader": the first of all);
+            empty: anybody.
+        more: turns that one still gets behind the place where it dies.
         ms: for which it is frozen.
     """
 
@@ -27,11 +29,17 @@ class Fault:
     place: str = ""
     role: str = ""
     ms: int = 0
+    more: int = 0
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Everything about a run; over several nodes see `nodes`."""
+    """Everything about a run; over several nodes see `nodes`.
+
+    Attributes:
+        late: slots put at the end of a step (see `program`); safepoints: behind each step.
+        chained: a fault waits until the one before it has come to pass.
+    """
 
     seed: int
     nodes: int = 1
@@ -40,11 +48,14 @@ class Scenario:
     strength: int = 1
     spares: int = 2
     steps: int = 6
+    late: bool = False
+    safepoints: int = 1
     policy: str = "auto"
     interval: float | str = 0
     fresh: bool = False
     ulfm: bool = True
     max_relaunch: int = 3
+    chained: bool = False
     faults: tuple[Fault, ...] = ()
 
 

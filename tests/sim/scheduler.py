@@ -28,22 +28,19 @@ class Task:
     Attributes:
         process: number of its process in its launch; -1: of none.
         launch: the launch that it belongs to.
-        bell, seen: it waits until this word is another one.
-        until_ns: it waits no longer.
-        naps: how often it has waited in vain.
-        frozen_ns: it gets no turn until then.
+        waits: until when it waits, or is frozen; ``struct sim_wait`` in ``words.c``.
+        doomed: turns that it still gets; 0: nobody has counted them.
     """
 
-    __slots__ = ("bell", "dead", "fiber", "frozen_ns", "launch", "name", "naps", "owner", "process",
-                 "seen", "state", "until_ns")
+    __slots__ = ("dead", "doomed", "fiber", "launch", "name", "owner", "process", "state", "waits")
 
     def __init__(self, name: str, run: Callable[[], Any], process: int, launch: int) -> None:
         self.name, self.process, self.launch = name, process, launch
-        self.bell: Any = None
-        self.seen = self.until_ns = self.naps = self.frozen_ns = 0
+        self.doomed = 0
         self.dead = False
         self.owner: Any = None
         library = words()
+        self.waits = library.ffi.new("struct sim_wait *")
         self.state = library.ffi.new("char[]", library.process_bytes)
         library.sim.sim_clear(self.state)
         self.fiber = greenlet.greenlet(run)
@@ -67,6 +64,7 @@ class Scheduler:
         tasks: those that can still get a turn.
         current: the task whose turn it is.
         before: called before each turn with its number; may kill and freeze.
+        doom: called when a task has got the last of its turns.
     """
 
     def __init__(self, seed: str, on_call: Callable[[int, int, int], int]) -> None:
@@ -79,8 +77,11 @@ class Scheduler:
         self.errors: list[BaseException] = []
         self.current: Any = None
         self.over = False  # tasks unwind
+        self.order: Any = None  # of the tasks that C chooses among; None: it is to be made anew
+        self.next_ns = words().ffi.new("uint64_t *")
         self.on_call = on_call
         self.before: Callable[[int], None] = lambda turn: None
+        self.doom: Callable[[Task], None] = lambda task: None
         self.hub = greenlet.getcurrent()
         library = words()
         self.sim = library.sim
@@ -109,23 +110,23 @@ class Scheduler:
         """Give the turn away until a word changes, or the time is over."""
         if self.over:
             raise greenlet.GreenletExit
-        task = self.current
-        if bell is not None and bell[0] != seen:
-            self.hub.switch()
-            return
-        task.bell, task.seen = bell, seen
+        waits = self.current.waits
         if bell is not None:
-            ns = max(ns, min(NAP_MOST_NS, 100_000 << min(task.naps, 20)))
-        task.until_ns = self.now_ns + ns
+            if bell[0] != seen:
+                self.hub.switch()
+                return
+            waits.bell, waits.seen = bell, seen
+            ns = max(ns, min(NAP_MOST_NS, 100_000 << min(waits.naps, 20)))
+        waits.until = self.now_ns + ns
         self.hub.switch()
 
     def wait_exactly(self, bell: Any, seen: int, ns: int) -> None:
         """Wait likewise, and look again after this time."""
         if self.over:
             raise greenlet.GreenletExit
-        task = self.current
+        waits = self.current.waits
         if bell[0] == seen:
-            task.bell, task.seen, task.until_ns = bell, seen, self.now_ns + ns
+            waits.bell, waits.seen, waits.until = bell, seen, self.now_ns + ns
         self.hub.switch()
 
     def sleep(self, seconds: float) -> None:
@@ -141,6 +142,7 @@ class Scheduler:
     def add(self, task: Task) -> Task:
         task.fiber.parent = self.hub  # not the task that has made this one
         self.tasks.append(task)
+        self.order = None
         return task
 
     def kill(self, task: Task) -> None:
@@ -148,6 +150,7 @@ class Scheduler:
         if task in self.tasks:
             self.tasks.remove(task)
             self.left.append(task)
+            self.order = None
 
     def stop_here(self) -> None:
         """Kill the task whose turn it is, which gets no other one."""
@@ -182,6 +185,10 @@ class Scheduler:
                 raise Hung(f"after {self.turns} turns")
             self.turns += 1
             self.before(self.turns)
+            if task.doomed:
+                task.doomed -= 1
+                if not task.doomed:
+                    self.doom(task)
             if task.dead:
                 continue
             self.now_ns += STEP_NS
@@ -193,21 +200,17 @@ class Scheduler:
             self.current = None
             if task.fiber.dead:
                 self.tasks.remove(task)
+                self.order = None
 
     def _choose(self, random: Callable[[], float]) -> Task:
         while True:
-            now, ready = self.now_ns, []
-            for task in self.tasks:
-                waits = task.until_ns > now and (task.bell is None or task.bell[0] == task.seen)
-                if not waits and task.frozen_ns <= now:
-                    ready.append(task)
-            if ready:
-                task = ready[int(random() * len(ready))]
-                if task.bell is not None:
-                    task.naps = task.naps + 1 if task.bell[0] == task.seen else 0
-                task.until_ns, task.bell = 0, None
-                return task
-            times = [max(task.until_ns, task.frozen_ns) for task in self.tasks]
-            if not times:
+            tasks = self.tasks
+            if self.order is None:
+                self.order = words().ffi.new("struct sim_wait *[]", [t.waits for t in tasks] or 1)
+            chosen = self.sim.sim_choose(self.order, len(tasks), random(), self.now_ns,
+                                         self.next_ns)
+            if chosen >= 0:
+                return tasks[chosen]
+            if not tasks:
                 raise Hung("nobody is left")
-            self.now_ns = min(times)
+            self.now_ns = self.next_ns[0]

@@ -114,7 +114,7 @@ class StandIns:
         """A replay is over: what is logged beyond it is applied, and the own log begins anew."""
         slot, step = process.slot, process.memory.step
         self.expect(not differs, f"slot {slot} has replayed other events than it had done")
-        self.apply(slot, step, 1 << 62)
+        self.apply(slot, step - self.scenario.late, 1 << 62)
         self.puts[slot] = (step + bool(process.passed_over), [])
 
 

@@ -49,7 +49,7 @@ def test_jobs_that_a_number_draws(first: int, count: int) -> None:
             pytest.fail(f"seed {seed}: {outcome.wrong[0]}\nshortened: {shortened}\n"
                         f"to see it again: cd tests && python -m sim {seed}")
     print(tally)
-    assert tally.ends[0] > 0.8 * count
+    assert tally.ends[0] > 0.7 * count
     assert min(tally.recoveries[kind] for kind in ("causal", "rollback", "relaunch")) > count / 50
 
 
@@ -97,6 +97,15 @@ def test_a_death_beside_the_end_of_a_job_over_nodes() -> None:
     for seed in (500_079, *range(8)):
         outcome = run(Scenario(seed, 2, 4, 3, 2, spares=4, steps=4, interval="daly",
                                faults=faults))
+        assert not outcome.wrong and outcome.status == 0, (seed, outcome)
+
+
+def test_a_target_that_moves_on_while_a_slot_waits_there() -> None:
+    """Law: a slot that waits at a target that is moved on meanwhile goes on to the new one. It does
+    not take the slots that are there already for ones that have come to the old one."""
+    for seed in (32, 103, 106, *range(4)):
+        outcome = run(Scenario(seed, spares=0, group_size=4, late=True, safepoints=3,
+                               policy="rollback", interval=1e-4))
         assert not outcome.wrong and outcome.status == 0, (seed, outcome)
 
 

@@ -303,6 +303,44 @@ void sim_turn(int64_t turn, uint64_t now)
     now_ns = now;
 }
 
+/* A task: it waits until *bell is not `seen` any more (no bell: NULL) or until a time, and gets no turn
+   before `frozen`. */
+struct sim_wait {
+    const uint32_t *bell;
+    uint32_t seen;
+    int naps; /* waits in vain, one after another */
+    uint64_t until, frozen;
+};
+
+/* Choose one of n tasks that can get a turn; `drawn` is a number from 0 to 1. Its place; -1: none can,
+   and [out] *next is the time when one will. */
+int sim_choose(struct sim_wait **tasks, int n, double drawn, uint64_t now, uint64_t *next)
+{
+    int ready = 0;
+    *next = UINT64_MAX;
+    for (int pass = 0; pass < 2; pass++) {
+        int chosen = (int)(drawn * ready), found = 0;
+        for (int i = 0; i < n; i++) {
+            struct sim_wait *w = tasks[i];
+            int waits = w->until > now && (!w->bell || *w->bell == w->seen);
+            if (waits || w->frozen > now) {
+                uint64_t at = w->until > w->frozen ? w->until : w->frozen;
+                *next = at < *next ? at : *next;
+            } else if (pass && found++ == chosen) {
+                if (w->bell)
+                    w->naps = *w->bell == w->seen ? w->naps + 1 : 0;
+                w->until = 0;
+                w->bell = NULL;
+                return i;
+            }
+            ready += !pass && !waits && w->frozen <= now;
+        }
+        if (!ready)
+            break;
+    }
+    return -1;
+}
+
 /* The number of barriers that this process has passed, for its checkpoint; and back from there. */
 uint64_t sim_barriers(void)
 {

@@ -117,7 +117,7 @@ class World(Faults, StandIns, Judge):
             scenario.slots, -(-scenario.slots // scenario.group_size) * scenario.strength,
             scenario.group_size, scenario.spares)
         self.scheduler = Scheduler(f"turns {scenario.seed}", self.on_call)
-        self.scheduler.before = self.before
+        self.scheduler.before, self.scheduler.doom = self.before, self.doom
         self.time = SimpleNamespace(
             monotonic=lambda: self.scheduler.now_ns / 1e9, sleep=self.scheduler.sleep,
             monotonic_ns=lambda: self.scheduler.now_ns, time=lambda: self.scheduler.now_ns / 1e9,
@@ -127,9 +127,13 @@ class World(Faults, StandIns, Judge):
         self.status: int | None = None
         self.launches = 0
         self.launch: Any = None
+        self.ending: set[int] = set()  # slots that wait for the others' end
         self.finals: dict[int, bytes] = {}
         self.memory: dict[int, Any] = {}
-        self.history: dict[tuple[int, int], tuple[int, bytes]] = {}
+        self.history: dict[tuple[int, int], tuple[int, int, bytes]] = {}
+        self.newest: dict[int, tuple[int, int]] = {}  # alarm and committed version that were seen
+        self.compared: dict[int, tuple[int, ...]] = {}  # groups whose parities were looked at
+        self.begun: dict[int, int] = {}  # newest attempt that each slot has begun
         self.puts: dict[int, tuple[int, list[tuple[int, int, int, int]]]] = {}
         self.results: dict[int, dict[int, int]] = {}
         self.replayed: dict[int, dict[int, int]] = {}
@@ -153,13 +157,13 @@ class World(Faults, StandIns, Judge):
         shm = "/dev/shm" if os.path.isdir("/dev/shm") else None
         with tempfile.TemporaryDirectory(prefix="ftrma-sim-", dir=shm) as folder:
             self.directory = Path(folder)
-            self.library = library.Library(self.in_place_of_mpi())
+            self.library = library.Library(self.in_place_of_mpi(), self.scheduler.point)
             try:
                 with self.patched():
                     self.begin()
+                self.judge()
             finally:
                 self.close()
-        self.judge()
         points = int(library.words().sim.sim_points())
         return Outcome(self.status, self.wrong, self.scheduler.turns, self.scheduler.digest, points,
                        self.happened, self.deaths, self.recoveries, self.told)
@@ -324,10 +328,12 @@ class World(Faults, StandIns, Judge):
     def repaired(self, process: SimulatedProcess) -> None:
         if process.repaired.leader:
             self.count(process.repaired.kind if not process.repaired.silent else "silent")
+            if process.repaired.died or not process.view.is_ending():
+                self.concluded(process.view)
 
     def is_stopped(self, pid: int) -> bool:
         task = self.launch.tasks.get(pid - self.launch.number * 1000)
-        return bool(task and task.frozen_ns > self.scheduler.now_ns)
+        return bool(task and task.waits.frozen > self.scheduler.now_ns)
 
 
 class Gone:
