@@ -144,9 +144,9 @@ void ftrma_tell(const char *format, ...)
         (void)!send(ftrma_link, line, (size_t)n, MSG_NOSIGNAL);
 }
 
-/* What this process has read or written before, in words that are not atomic, too, comes before the
-   load: so a reader that finds the number of a table as it was has read no newer table, and a writer
-   writes none before the number of the one before is there. On x86 this costs nothing. */
+/* All that this process has read or written before comes before the load, also words that are not
+   atomic. Therefore a reader that finds the number of a table as it was has read no newer table, and
+   a writer writes none before the number of the last one is there. On x86 this costs nothing. */
 uint64_t ftrma_load(const uint64_t *word)
 {
     __atomic_thread_fence(__ATOMIC_ACQ_REL);

@@ -33,7 +33,7 @@ ROLES = ("", "", "slot", "checksum", "checksum", "leader", "spare")
 
 @dataclass(frozen=True)
 class Harm:
-    """What befalls a job.
+    """Faults of a job, as they are drawn.
 
     Attributes:
         kinds: of its faults; roles: of who is killed; places: where.

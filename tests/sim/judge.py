@@ -138,7 +138,7 @@ class Judge:
         if self.status == 0:
             right = without_failure(scenario.slots, scenario.steps, late=scenario.late)
             for slot, holder in enumerate(self.roles_of(self.launch.ctl)[0]):
-                # Of one that died at its end, before anybody noticed, nothing else was awaited.
+                # One may have died at its end before anybody noticed: it had done all.
                 noticed = self.control_of(holder).proc[holder].state == job.ProcessState.DEAD
                 last = self.finals.get(slot)
                 if not last and not noticed and slot in self.ending:
