@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from .faults import AT_PLACES
 from .nodes import NodesWorld
@@ -23,6 +24,7 @@ PLACES = {
     "checksum": ("sum", "commit", "fold", "folded", *REPAIR),
     "spare": REPAIR,
 }
+PLACES["leader"] = PLACES["slot"]
 KINDS = (*("kill",) * 10, *("place",) * 12, *("pause",) * 5, "freeze", "freeze", "flip", "flip",
          "launcher", "supervisor", "stumble")
 # Some jobs have faults of few kinds, at few places, in few roles: so that these meet each other.
@@ -37,6 +39,7 @@ class Harm:
 
     Attributes:
         kinds: of its faults; roles: of who is killed; places: where.
+        places_too: also those who die at places have these roles.
         chained: see `Scenario`. within: turns between one fault and the next.
     """
 
@@ -45,14 +48,16 @@ class Harm:
     places: tuple[str, ...] = ()
     chained: bool = False
     within: tuple[int, ...] = (300, 20, 60, 300)
+    places_too: bool = False
 
     def fault(self, random: Random, within: int) -> Fault:
         """Draw what befalls a job after the fault before, so many turns later at most."""
         kind = random.choice(self.kinds)
         after = random.randrange(within // 20 + 1, within)
         if kind in AT_PLACES:
+            usual = ("slot", "slot", "slot", "checksum", "checksum", "spare")
             role, place = random.choice([
-                (role, place) for role in ("slot", "slot", "slot", "checksum", "checksum", "spare")
+                (role, place) for role in (self.roles if self.places_too else usual)
                 for place in PLACES[role] if not self.places or place in self.places])
             most = {"put": 6, "put-landed": 6}.get(place, 2 if place in REPAIR else 4)
             ms = random.choice((0, 1, 3, 10)) if kind == "pause" else 0
@@ -72,21 +77,60 @@ def draw_harm(random: Random) -> Harm:
                 random.random() < 0.5, random.choice(((300, 60), (12, 40), (20,), (60, 150))))
 
 
-def draw(seed: int) -> Scenario:
-    """Draw a scenario."""
+# Jobs in which a certain thing goes wrong, again and again; with fields of `Scenario`.
+FOCUSED: dict[str, tuple[Harm, dict[str, Any]]] = {
+    "nothing": (Harm(()), {
+        "faults": (), "nodes": 1, "slots": 4, "group_size": 4, "strength": 1, "safepoints": 3,
+        "late": True, "interval": 1e-4}),
+    "leaders": (Harm(("kill",), ("leader", "slot"), chained=True, within=(200,)), {
+        "spares": 4, "nodes": 1, "alone": False}),
+    "targets": (Harm(("place",), ("leader",), ("safepoint",), places_too=True), {
+        "spares": 3, "nodes": 1, "safepoints": 3, "interval": 1e-4, "alone": False,
+        "policy": "auto"}),
+    "seats": (Harm(("place", "place", "kill"), ("checksum",), ("sum", "commit", "fold"), True,
+                   (60, 20), True), {"spares": 4, "nodes": 1, "interval": 0}),
+    "starts": (Harm(("place",), ("slot",), ("start", "reentry"), places_too=True), {
+        "spares": 4, "nodes": 1, "alone": False, "policy": "auto"}),
+    "ends": (Harm(("place",), ("slot",), ("end",), places_too=True), {
+        "spares": 3, "nodes": 1, "steps": 4}),
+    "ends of nodes": (Harm(("place",), ("slot",), ("end",), places_too=True), {
+        "spares": 3, "nodes": 2, "steps": 2}),
+    "pairs": (Harm(("kill",), ("slot", "checksum"), chained=True, within=(12, 100)), {
+        "slots": 4, "group_size": 4, "strength": 2, "spares": 5, "nodes": 1}),
+    "commits": (Harm(("pause", "kill", "kill"), ("checksum", "slot"), ("commit",), True, (20, 40)),
+                {"spares": 4, "nodes": 1, "strength": 2, "interval": 0}),
+    "launches": (Harm(("launcher", "supervisor", "kill"), ("",), (), True, (200, 60)), {
+        "nodes": 1, "interval": 0, "spares": 1}),
+}
+
+
+def draw(seed: int, focus: str = "") -> Scenario:
+    """Draw a scenario.
+
+    Args:
+        focus: one of `FOCUSED`; empty: all that a job may meet.
+    """
+    harm, fixed = FOCUSED[focus] if focus else (None, {})
+    drawn = draw_any(seed, harm)
+    return dataclasses.replace(drawn, **fixed)
+
+
+def draw_any(seed: int, harm: Harm | None) -> Scenario:
+    """Draw a scenario with faults of a kind; None: of any."""
     random = Random(f"scenario {seed}")
     slots = random.choice((3, 4, 4, 5))
     size = random.choice((2, 3, slots))
     strength = random.choice((1, 1, 2))
     groups = -(-slots // size)
-    harm = draw_harm(random)
-    count = random.choice((0, 1, 2, 2, 3, 3, 4, 5, 6))
+    harm = harm or draw_harm(random)
+    count = random.choice((0, 1, 2, 2, 3, 3, 4, 5, 6)) if harm.kinds else 0
     steps = random.choice((4, 8, 12))
     # The start takes 200 turns, a step 60, a repair 200: some faults come amid others' repairs.
     long = 200 + 50 * steps
     faults = tuple(harm.fault(random, random.choice(harm.within) if i else long)
                    for i in range(count))
     nodes = random.choice((1, 1, 2, 3))
+    alone = random.random() < 0.2  # frameworks that do so have all go back after a failure
     if nodes > 1:  # no launch follows there, so what needs one is left out
         faults = tuple(dataclasses.replace(fault, ms=fault.ms % 801) for fault in faults
                        if fault.kind not in ("launcher", "supervisor"))
@@ -94,7 +138,7 @@ def draw(seed: int) -> Scenario:
         seed, nodes, slots, size, strength,
         spares=random.choice((0, 1, 2, 3, 3, 4, 5, groups * strength)), steps=steps,
         late=random.random() < 0.5, safepoints=random.choice((1, 1, 2, 3)),
-        policy=random.choice(("auto", "auto", "rollback")),
+        alone=alone, policy="rollback" if alone else random.choice(("auto", "auto", "rollback")),
         interval=random.choice((0, 0, 0, 1e-4, 1e-4, 5e-4, "daly", "never")),
         fresh=random.random() < 0.05, ulfm=random.random() < 0.95, chained=harm.chained,
         faults=faults)
@@ -128,17 +172,18 @@ def run(scenario: Scenario) -> Outcome:
     return (NodesWorld if scenario.nodes > 1 else World)(scenario).run()
 
 
-def first_failure(first: int, count: int, limit_s: int = 60) -> None:
+def first_failure(first: int, count: int, focus: str = "", limit_s: int = 60) -> None:
     """Run drawn scenarios to the first that fails; exits with status 1 then.
 
     Args:
+        focus: see `draw`.
         limit_s: in a run that takes longer, something goes round without taking turns; the process
             ends by SIGALRM.
     """
     for seed in range(first, first + count):
         print(f"seed {seed}", flush=True)
         signal.alarm(limit_s)
-        outcome = run(draw(seed))
+        outcome = run(draw(seed, focus))
         if outcome.wrong:
             print(outcome.wrong[0])
             sys.exit(1)
@@ -151,7 +196,7 @@ def smaller(scenario: Scenario) -> Iterator[Scenario]:
         yield dataclasses.replace(scenario, faults=faults[:i] + faults[i + 1:])
     for steps in range(1, scenario.steps):
         yield dataclasses.replace(scenario, steps=steps)
-    for name, plain in (("late", False), ("safepoints", 1), ("chained", False)):
+    for name, plain in (("late", False), ("safepoints", 1), ("alone", False), ("chained", False)):
         if getattr(scenario, name) != plain:
             yield dataclasses.replace(scenario, **{name: plain})
     if scenario.nodes > 1:

@@ -127,9 +127,10 @@ class Faults:
         if not self.awaited:
             self.scheduler.point()
             return
-        role = ROLE_NAMES[job.role_of(self.launch.ctl, proc)[0]]
+        roles = {"", ROLE_NAMES[job.role_of(self.launch.ctl, proc)[0]]}
+        roles |= {"leader"} if proc == min(self.launch.living()) else set()
         for each in [each for each in self.awaited
-                     if each[0].place == place and each[0].role in ("", role)]:
+                     if each[0].place == place and each[0].role in roles]:
             each[1] -= 1
             if each[1] > 0:
                 continue
@@ -217,7 +218,12 @@ class Faults:
         """Have a task run in a process, beside it."""
         self.place(task, launch.ctl, watcher, -1)
 
+    def ahead_ns(self, node: int) -> int:
+        """Nanoseconds by which a node's clock is ahead of the simulated one."""
+        return 0
+
     def place(self, task: Task, ctl: Any, proc: int, node: int) -> None:
         words = library.words()
         address = int(loading.load().ffi.cast("uintptr_t", ctl))
+        task.ahead_ns = self.ahead_ns(node)
         words.sim.sim_watch(task.state, words.ffi.cast("void *", address), proc, node)

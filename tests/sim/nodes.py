@@ -1,23 +1,18 @@
 """A simulated job over several nodes: a control file on each, which agents keep equal.
 
-The view is the shipped one of several nodes. Agents stand in for those in C: they look through the
-words in the shipped order (`ftrma.native.mirrored`), send what has changed to node 0's agent, which
-orders all changes, and store what comes in the opposite order; between any two stretches of words
-others take turns, and each message takes a time of its own. Vaults of other nodes are read as
-files.
+The view is the shipped one of several nodes. Agents have a stand-in (`agent`), and vaults of other
+nodes are read as files. Each node has a clock of its own.
 No launch follows another one here: a job that asks for that has come to its end.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import greenlet
-import numpy as np
 
 from ftrma.fabric.control_file import make_control
 from ftrma.fabric.remote import File
@@ -25,13 +20,13 @@ from ftrma.fabric.round_changed import RoundChanged
 from ftrma.fabric.several_nodes import MirroredWords, SeveralNodesView
 from ftrma.fabric.story import parse
 from ftrma.machine.topology import NODES, domains_of_nodes
-from ftrma.native import job, loading, mirrored
+from ftrma.native import job
 from ftrma.native.shared import Proc, Slot
-from ftrma.native.wire import MirrorKind
 from ftrma.protocol import seating
 from ftrma.protocol.starting_nodes import start_over_nodes
 from ftrma.protocol.vault_inventory import VaultInventory
 
+from .agent import Agent
 from .library import words
 from .process import KEY
 from .scenario import Scenario
@@ -39,140 +34,10 @@ from .scheduler import Task
 from .standins import Comm
 from .world import CAPACITY_BLOCKS, World
 
-DELAY_NS = (20_000, 200_000, 2_000_000)  # of a message
-STRETCH = 97  # words that an agent reads or stores before others may take turns
-PAUSE_NS = 20_000_000  # between an agent's looks, without a poke
+AHEAD_NS = 10**15  # nodes count from when they were started, eleven days apart at most
 ON_OTHER_NODE = -1
 START_S = 3.0  # for which a launch goes on that has lost a process before all were there
 LOST_AT_START = "a process died before the launch had come up"
-
-
-class Agent:
-    """The agent of one node."""
-
-    def __init__(self, world: NodesWorld, node: int) -> None:
-        self.world, self.node, self.ctl = world, node, world.controls[node]
-        ffi = loading.load().ffi
-        memory = np.frombuffer(ffi.buffer(self.ctl), "u8")
-        self.memory = memory
-        at: list[int] = []
-        kinds: list[int] = []
-        for offset, size_bytes, kind in mirrored.regions(self.ctl):
-            if kind != MirrorKind.BELL:
-                at += range(offset // 8, (offset + size_bytes) // 8)
-                kinds += [kind] * (size_bytes // 8)
-        self.at, self.kinds = np.array(at), np.array(kinds)
-        self.alarm_word = kinds.index(MirrorKind.ALARM)
-        self.cold = self.kinds != MirrorKind.HOT
-        self.shadow = memory[self.at].copy()
-        self.pending = np.zeros(len(at), "u8")
-        self.sent = self.acked = self.last = self.scan = 0
-        self.scans = words().ffi.new("uint64_t[2]")  # begun, ordered
-        self.hot = False
-        self.inbox: deque[tuple[int, int, int, Any, Any]] = deque()
-        self.busy_until: dict[int, int] = {}
-        self.poke = words().sim.sim_pokes(node)
-
-    # -- messages -----------------------------------------------------------------------------
-
-    def tell(self, to: int, number: int, found: Any, values: Any) -> None:
-        """Send words, or with None an acknowledgement; what is sent to one node stays in order."""
-        random = self.world.scheduler.random
-        delay = int(random.random() * random.choice(DELAY_NS))
-        at = max(self.busy_until.get(to, 0), self.world.scheduler.now_ns + delay)
-        self.busy_until[to] = at
-        self.world.agents[to].inbox.append((at, self.node, number, found, values))
-
-    def run(self) -> None:
-        scheduler = self.world.scheduler
-        with contextlib.suppress(greenlet.GreenletExit):
-            while True:
-                seen = self.poke[0]
-                self.obey()
-                self.look()
-                left = [message[0] for message in self.inbox]
-                until = min(left, default=scheduler.now_ns + PAUSE_NS)
-                scheduler.wait_exactly(self.poke, seen, max(1, until - scheduler.now_ns))
-
-    def obey(self) -> None:
-        """Take the messages that have come."""
-        now = self.world.scheduler.now_ns
-        for message in sorted((m for m in self.inbox if m[0] <= now), key=lambda m: m[0]):
-            self.inbox.remove(message)
-            _, origin, number, found, values = message
-            if found is None:
-                self.acked = max(self.acked, number)
-                self.note_ordered()
-                continue
-            self.take(found, values)
-            if self.node == 0:
-                for other in range(1, len(self.world.agents)):
-                    if other != origin:
-                        self.tell(other, 0, found, values)
-                self.tell(origin, number, None, None)
-
-    def take(self, found: Any, values: Any) -> None:
-        """Store words that have come, in their order."""
-        for first in range(0, len(found), STRETCH):
-            part, new = found[first:first + STRETCH], values[first:first + STRETCH]
-            at = self.at[part]
-            for i in range(len(part)):
-                word = int(part[i])
-                if word == self.alarm_word:
-                    self.memory[at[i]] = max(self.memory[at[i]], new[i])
-                    self.shadow[word] = max(self.shadow[word], new[i])
-                elif self.pending[word] <= self.acked:
-                    if self.memory[at[i]] == self.shadow[word]:
-                        self.memory[at[i]] = new[i]
-                    self.shadow[word] = new[i]
-            self.world.scheduler.hub.switch()
-        for bell in (self.ctl.bell, self.ctl.barrier, self.ctl.live):
-            bell.word = (bell.word + 1) & 0xFFFFFFFF
-
-    # -- looks --------------------------------------------------------------------------------
-
-    def alarmed(self) -> bool:
-        return bool(self.ctl.alarm != self.ctl.repaired)
-
-    def look(self) -> None:
-        """Look for words that were changed on this node, and send them."""
-        alarm, hot = self.ctl.alarm, self.alarmed() or self.hot
-        scan = self.scans[0] = self.scans[0] + 1
-        changed: list[Any] = []
-        read: list[Any] = []
-        self.hot = self.alarmed()
-        for first in range(0, len(self.at), 4 * STRETCH):
-            part = slice(first, first + 4 * STRETCH)
-            now = self.memory[self.at[part]]
-            differs = now != self.shadow[part]
-            if not hot:
-                differs &= self.cold[part]
-            where = np.flatnonzero(differs)
-            changed.append(where + first)
-            read.append(now[where])
-            self.world.scheduler.hub.switch()
-        found, values = np.concatenate(changed)[::-1], np.concatenate(read)[::-1]
-        keep = (found != self.alarm_word) | (values > self.shadow[self.alarm_word])
-        found, values = found[keep], values[keep]
-        if len(found):
-            self.shadow[found] = values
-            if self.node:
-                self.sent += 1
-                self.pending[found] = self.sent
-                self.tell(0, self.sent, found, values)
-            else:
-                for other in range(1, len(self.world.agents)):
-                    self.tell(other, 0, found, values)
-        self.scan, self.last = scan, self.sent
-        self.note_ordered()
-        if self.alarmed() and self.ctl.scanned[self.node] < alarm:
-            self.ctl.scanned[self.node] = alarm
-            self.poke[0] = (self.poke[0] + 1) & 0xFFFFFFFF
-
-    def note_ordered(self) -> None:
-        if self.scans[1] < self.scan and not (self.node and self.acked < self.last):
-            self.scans[1] = self.scan
-            self.ctl.bell.word = (self.ctl.bell.word + 1) & 0xFFFFFFFF
 
 
 class RemoteFiles:
@@ -289,6 +154,10 @@ class NodesWorld(World):
         self.shared: dict[tuple[int, int, int], Path] = {}
         self.agents: list[Agent] = []
         self.asked, self.entered = "", False
+        self.ahead = [self.scheduler.random.randrange(AHEAD_NS) for _ in self.names]
+
+    def ahead_ns(self, node: int) -> int:
+        return self.ahead[node]
 
     def node_of(self, proc: int) -> int:
         return self.names.index(self.hosts[proc])
@@ -318,7 +187,8 @@ class NodesWorld(World):
         for agent in self.agents:
             self.scheduler.add(Task(f"agent {agent.node}", agent.run, -1, 0))
         for proc in range(self.layout.processes):
-            self.launch.tasks[proc] = self.start(self.launch, proc)
+            task = self.launch.tasks[proc] = self.start(self.launch, proc)
+            task.ahead_ns = self.ahead[self.node_of(proc)]
         self.scheduler.add(Task("supervisor", self.look_after, -1, 0))
 
     def look_after(self) -> None:

@@ -17,7 +17,7 @@ from ftrma.host.key import Key
 from ftrma.native import job, logs
 from ftrma.native.constants import SLOT, WHAT
 from ftrma.native.shared import Control, Proc, Slot, Version
-from ftrma.protocol import coordinated
+from ftrma.protocol import coordinated, staging
 from ftrma.protocol.checkpoint_policy import CheckpointPolicy
 from ftrma.protocol.repair import repair
 from ftrma.protocol.restoring import check_own_vault
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .world import World
 
 KEY = Key(bytes(range(32)))
+ALONE_LOOK_S = 2e-4  # between looks of a slot that stages alone
 
 
 class SimulatedView(OneNodeView):
@@ -179,22 +180,27 @@ class SimulatedProcess:
         for key, array in (("window", memory.window), ("state", memory.state)):
             vault.copy_out(key, array.ctypes.data, array.nbytes)
         memory.step, memory.passed = int(record["done"]), int(record["passed"])
+        memory.amid = bool(record["amid"])
         self.steps_before = max(0, int(record["step"]) - 1)
         saved = world.history.get((version, self.slot))
-        world.expect(saved == (memory.step, memory.passed, memory.bytes()),
+        world.expect(saved == memory.at(),
                      f"slot {self.slot} has other bytes of version {version} than it staged")
 
     def run_step(self) -> None:
         slot, memory, slots = self.slot, self.memory, self.scenario.slots
         step, late = memory.step, self.scenario.late
-        if not late:
-            self.put_all(step)
-        self.view.barrier()
-        if logs.mode() is not logs.Mode.LIVE:
-            self.world.apply(slot, step - late)
-        source, place = place_of_get(slot, slots, step)
-        got = self.get(source, place)
-        compute(memory, got, slot, step)
+        if not memory.amid:
+            if not late:
+                self.put_all(step)
+            self.view.barrier()
+            if logs.mode() is not logs.Mode.LIVE:
+                self.world.apply(slot, step - late)
+            source, place = place_of_get(slot, slots, step)
+            got = self.get(source, place)
+            compute(memory, got, slot, step)
+            if self.scenario.alone and step % 2:
+                self.stage_alone()
+        memory.amid = False
         self.view.barrier()
         if late:
             self.put_all(step)
@@ -256,19 +262,15 @@ class SimulatedProcess:
         view.words.me.step = self.steps_before + self.ordinal
         done, taken = self.begin_event("SAFEPOINT"), Version(0)
         if not done and coordinated.arrive_if_due(
-                view, self.policy, self.slot, self.ordinal, lambda: 8 * (WINDOW + STATE)):
+                view, self.policy, self.slot, self.ordinal, lambda: 8 * (WINDOW + STATE),
+                settle=self.settle):
             taken = self.checkpoint()
         logs.event_finish()
         if taken:
             coordinated.await_end(view, self.slot, self.ordinal)
 
     def checkpoint(self) -> Version:
-        memory = self.memory
-        regions = [Region(key, array.ctypes.data, array.nbytes)
-                   for key, array in (("window", memory.window), ("state", memory.state))]
-        record = {"ordinal": self.ordinal, "step": self.steps_before + self.ordinal,
-                  "done": memory.step, "passed": memory.passed,
-                  "barriers": int(words().sim.sim_barriers())}
+        regions, record = self.protected()
         repairs = self.repairs
         taken, held_s = coordinated.take_checkpoint(
             self.view, self.vault, regions, record, self.begin_version)
@@ -278,5 +280,40 @@ class SimulatedProcess:
         return taken
 
     def begin_version(self, version: Version) -> None:
-        self.world.history[version, self.slot] = (
-            self.memory.step, self.memory.passed, self.memory.bytes())
+        self.world.history[version, self.slot] = self.memory.at()
+
+    def protected(self) -> tuple[list[Region], dict[str, Any]]:
+        """All that a checkpoint holds, and its record."""
+        memory = self.memory
+        regions = [Region(key, array.ctypes.data, array.nbytes)
+                   for key, array in (("window", memory.window), ("state", memory.state))]
+        return regions, {
+            "ordinal": self.ordinal, "step": self.steps_before + self.ordinal,
+            "done": memory.step, "passed": memory.passed, "amid": memory.amid,
+            "barriers": int(words().sim.sim_barriers())}
+
+    def stage_alone(self) -> None:
+        """Stage a version in steps, as frameworks do; nobody puts before all have met behind it."""
+        view, vault, memory = self.view, self.vault, self.memory
+        version = Version(view.words.me.staged + 1)
+        while not view.admit(version, wait=False):
+            self.world.time.sleep(ALONE_LOOK_S)
+            view.unwind_if_alarmed()
+        memory.amid = True
+        self.begin_version(version)
+        view.visit("checkpoint")
+        regions, record = self.protected()
+        opened = staging.begin(view, vault, version, regions[:1], record)
+        self.world.scheduler.point()
+        view.unwind_if_alarmed()
+        staging.add(view, vault, opened, regions[1:])
+        self.world.scheduler.point()
+        view.unwind_if_alarmed()
+        staging.end(view, vault, opened)
+
+    def settle(self, ordinal: int) -> None:
+        """Wait until what was staged alone is committed, before all meet for a checkpoint."""
+        view = self.view
+        while self.scenario.alone and view.words.me.staged > view.words.committed:
+            self.world.time.sleep(ALONE_LOOK_S)
+            view.unwind_if_alarmed()

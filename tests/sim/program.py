@@ -31,11 +31,17 @@ class Memory:
         window, state: its part of the window, its state.
         step: that it has come to.
         passed: safepoints at the end of the step before that it has passed.
+        amid: it has computed this step, and is still to meet the others.
     """
 
     def __init__(self) -> None:
         self.window, self.state = np.zeros(WINDOW, "u8"), np.zeros(STATE, "u8")
         self.step = self.passed = 0
+        self.amid = False
+
+    def at(self) -> tuple[int, int, bool, bytes]:
+        """All of it: a version restores what it was when it was staged."""
+        return self.step, self.passed, self.amid, self.bytes()
 
     def bytes(self) -> bytes:
         return self.window.tobytes() + self.state.tobytes()

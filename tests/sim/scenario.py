@@ -38,6 +38,7 @@ class Scenario:
 
     Attributes:
         late: slots put at the end of a step (see `program`); safepoints: behind each step.
+        alone: slots also stage versions in steps of their own (`ftrma.protocol.staging`).
         chained: a fault waits until the one before it has come to pass.
     """
 
@@ -50,6 +51,7 @@ class Scenario:
     steps: int = 6
     late: bool = False
     safepoints: int = 1
+    alone: bool = False
     policy: str = "auto"
     interval: float | str = 0
     fresh: bool = False

@@ -29,14 +29,16 @@ class Task:
         process: number of its process in its launch; -1: of none.
         launch: the launch that it belongs to.
         waits: until when it waits, or is frozen; ``struct sim_wait`` in ``words.c``.
+        ahead_ns: of the simulated clock, which its node's clock is.
         doomed: turns that it still gets; 0: nobody has counted them.
     """
 
-    __slots__ = ("dead", "doomed", "fiber", "launch", "name", "owner", "process", "state", "waits")
+    __slots__ = ("ahead_ns", "dead", "doomed", "fiber", "launch", "name", "owner", "process",
+                 "state", "waits")
 
     def __init__(self, name: str, run: Callable[[], Any], process: int, launch: int) -> None:
         self.name, self.process, self.launch = name, process, launch
-        self.doomed = 0
+        self.doomed = self.ahead_ns = 0
         self.dead = False
         self.owner: Any = None
         library = words()
@@ -132,6 +134,10 @@ class Scheduler:
     def sleep(self, seconds: float) -> None:
         self.wait(None, 0, int(seconds * 1e9) + 1)
 
+    def clock_ns(self) -> int:
+        """Read the clock of the node of the task whose turn it is."""
+        return self.now_ns + (self.current.ahead_ns if self.current else 0)
+
     def point(self) -> None:
         """Let others come between, perhaps: before a file is given another name, say."""
         if self.current is not None and self.random.random() < 0.3:
@@ -193,7 +199,8 @@ class Scheduler:
                 continue
             self.now_ns += STEP_NS
             sim.sim_exchange(off.state if off else words().ffi.NULL, task.state)
-            sim.sim_turn(self.lengths[int(random() * len(self.lengths))], self.now_ns)
+            length = self.lengths[int(random() * len(self.lengths))]
+            sim.sim_turn(length, self.now_ns + task.ahead_ns)
             self.digest = (self.digest * 1_000_003 + task.process + 2) & 0xFFFFFFFFFFFF
             off = self.current = task
             task.fiber.switch()

@@ -119,9 +119,9 @@ class World(Faults, StandIns, Judge):
         self.scheduler = Scheduler(f"turns {scenario.seed}", self.on_call)
         self.scheduler.before, self.scheduler.doom = self.before, self.doom
         self.time = SimpleNamespace(
-            monotonic=lambda: self.scheduler.now_ns / 1e9, sleep=self.scheduler.sleep,
-            monotonic_ns=lambda: self.scheduler.now_ns, time=lambda: self.scheduler.now_ns / 1e9,
-            time_ns=lambda: self.scheduler.now_ns)
+            monotonic=lambda: self.scheduler.clock_ns() / 1e9, sleep=self.scheduler.sleep,
+            monotonic_ns=self.scheduler.clock_ns, time=lambda: self.scheduler.clock_ns() / 1e9,
+            time_ns=self.scheduler.clock_ns)
         self.wrong: list[str] = []
         self.told: list[str] = []
         self.status: int | None = None
@@ -130,7 +130,7 @@ class World(Faults, StandIns, Judge):
         self.ending: set[int] = set()  # slots that wait for the others' end
         self.finals: dict[int, bytes] = {}
         self.memory: dict[int, Any] = {}
-        self.history: dict[tuple[int, int], tuple[int, int, bytes]] = {}
+        self.history: dict[tuple[int, int], tuple[int, int, bool, bytes]] = {}
         self.newest: dict[int, tuple[int, int]] = {}  # alarm and committed version that were seen
         self.compared: dict[int, tuple[int, ...]] = {}  # groups whose parities were looked at
         self.begun: dict[int, int] = {}  # newest attempt that each slot has begun
