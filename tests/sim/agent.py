@@ -2,7 +2,9 @@
 
 An agent looks through the words in the shipped order (`ftrma.native.mirrored`), sends what has
 changed to node 0's agent, which orders all changes, and stores what comes in the opposite order;
-between any two stretches of words others take turns, and each message takes a time of its own.
+between any two stretches of words others take turns, and each message takes a time of its own. A
+connection to node 0's agent can fail: what is under way then is lost, and a new connection begins
+with all words, and with those again that were not taken (``csrc/README.md``, "The mirror").
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 DELAY_NS = (20_000, 200_000, 2_000_000)  # of a message
 STRETCH = 97  # words that an agent reads or stores before others may take turns
+HELLO = -(1 << 62)  # number of the message with which a connection begins
 PAUSE_NS = 20_000_000  # between an agent's looks, without a poke
 
 
@@ -52,6 +55,8 @@ class Agent:
         self.inbox: deque[tuple[int, int, int, Any, Any]] = deque()
         self.busy_until: dict[int, int] = {}
         self.poke = words().sim.sim_pokes(node)
+        self.taken: dict[int, int] = {}  # at node 0: number of the newest message of each agent
+        self.lost = self.joining = False  # its connection
 
     # -- messages -----------------------------------------------------------------------------
 
@@ -68,8 +73,11 @@ class Agent:
         with contextlib.suppress(greenlet.GreenletExit):
             while True:
                 seen = self.poke[0]
+                if self.lost:
+                    self.join_again()
                 self.obey()
-                self.look()
+                if not self.joining:
+                    self.look()
                 left = [message[0] for message in self.inbox]
                 until = min(left, default=scheduler.now_ns + PAUSE_NS)
                 scheduler.wait_exactly(self.poke, seen, max(1, until - scheduler.now_ns))
@@ -80,6 +88,12 @@ class Agent:
         for message in sorted((m for m in self.inbox if m[0] <= now), key=lambda m: m[0]):
             self.inbox.remove(message)
             _, origin, number, found, values = message
+            if number == HELLO:
+                self.tell(origin, -1 - self.taken.get(origin, 0), *self.all_words())
+                continue
+            if number < 0:
+                self.begin_again(-1 - number, found, values)
+                continue
             if found is None:
                 self.acked = max(self.acked, number)
                 self.note_ordered()
@@ -89,7 +103,31 @@ class Agent:
                 for other in range(1, len(self.world.agents)):
                     if other != origin:
                         self.tell(other, 0, found, values)
+                self.taken[origin] = number
                 self.tell(origin, number, None, None)
+
+    def all_words(self) -> tuple[Any, Any]:
+        """Places of all words, and their values."""
+        return np.arange(len(self.at))[::-1], self.memory[self.at][::-1].copy()
+
+    def join_again(self) -> None:
+        """Connect to node 0's agent anew; what was under way on the connection before is lost."""
+        hub = self.world.agents[0]
+        self.lost, self.joining = False, True
+        self.inbox.clear()
+        for message in [message for message in hub.inbox if message[1] == self.node]:
+            hub.inbox.remove(message)
+        self.tell(0, HELLO, None, None)
+
+    def begin_again(self, taken: int, found: Any, values: Any) -> None:
+        """Take all words, and send those again that were not taken."""
+        self.joining, self.acked = False, taken
+        self.take(found, values)
+        left = np.flatnonzero(self.pending > taken)[::-1]
+        self.sent += 1
+        self.pending[left] = self.last = self.sent
+        self.tell(0, self.sent, left, self.memory[self.at[left]])
+        self.note_ordered()
 
     def take(self, found: Any, values: Any) -> None:
         """Store words that have come, in their order."""

@@ -26,10 +26,11 @@ PLACES = {
 }
 PLACES["leader"] = PLACES["slot"]
 KINDS = (*("kill",) * 10, *("place",) * 12, *("pause",) * 5, "freeze", "freeze", "flip", "flip",
-         "launcher", "supervisor", "stumble")
+         "launcher", "supervisor", "stumble", *("connection",) * 3)
 # Some jobs have faults of few kinds, at few places, in few roles: so that these meet each other.
 HARSH = ((*("kill",) * 3, "place"), ("kill", "freeze"), ("place", "pause"), ("pause", "kill"),
-         ("kill", "launcher", "supervisor"), ("place", "launcher", "supervisor"), ("kill", "flip"))
+         ("kill", "launcher", "supervisor"), ("place", "launcher", "supervisor"), ("kill", "flip"),
+         ("kill", "connection", "connection"))
 ROLES = ("", "", "slot", "checksum", "checksum", "leader", "spare")
 
 

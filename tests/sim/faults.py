@@ -69,6 +69,8 @@ class Faults:
             self.stumbles += 1
         elif fault.kind == "flip":
             self.flip(launch, victim, fault.ms)
+        elif fault.kind == "connection":
+            self.lose_connection(fault.who)
         elif fault.kind == "launcher":
             launch.launcher_died = True
             self.kill_all(launch)
@@ -77,6 +79,9 @@ class Faults:
             self.kill_all(launch)
             self.scheduler.kill(self.supervisor)
             self.supervise(resumed=True)
+
+    def lose_connection(self, which: int) -> None:
+        """There is none on one node."""
 
     def is_over(self, launch: Any) -> bool:
         """Say whether the program has ended, so that deaths do not matter any more."""

@@ -245,6 +245,11 @@ class NodesWorld(World):
     def control_of(self, proc: int) -> Any:
         return self.controls[self.node_of(proc)]
 
+    def lose_connection(self, which: int) -> None:
+        agent = self.agents[1 + which % (len(self.agents) - 1)]
+        agent.lost = True
+        agent.poke[0] = (agent.poke[0] + 1) & 0xFFFFFFFF
+
     def controls_in_use(self, launch: Any) -> list[Any]:
         return list(self.controls.values())
 

@@ -218,7 +218,8 @@ PLANTS = (
     Plant("who dies amid joining is missed", "ftrma/launch/onenode.py",
           "        if noticed >= {*gone}:\n", "        if noticed >= {*gone} or any(\n"
           "                p.pid in gone and p.state == job.ProcessState.ABSENT\n"
-          "                for p in self.launch.procs()):\n"),
+          "                for p in self.launch.procs()):\n",
+          missed="found by test_a_death_amid_joining"),
     # -- shared words -------------------------------------------------------------------------
     Plant("the seating is changed in place", "ftrma/fabric/one_node.py",
           "new = self.ctl.roles[now + 1 & 1]", "new = self.ctl.roles[now & 1]"),
