@@ -171,12 +171,13 @@ def _wait(job: subprocess.Popen[bytes], mark: str, timeout: float, prefixes: set
     """Wait for the end, noting meanwhile which files in shared memory the job has mapped."""
     deadline = time.monotonic() + timeout
     end = os.pidfd_open(job.pid)
+    others = set[int]()
     try:
         while time.monotonic() < deadline:
             if select.select([end], [], [], LOOK_S)[0]:
                 job.wait()
                 return True
-            for pid in marked(mark):
+            for pid in marked(mark, others):
                 with contextlib.suppress(OSError):
                     prefixes.update(OURS.findall(Path(f"/proc/{pid}/maps").read_text()))
         return False
@@ -238,14 +239,24 @@ def processes() -> Iterator[int]:
     return (int(p) for p in os.listdir("/proc") if p.isdigit())
 
 
-def marked(mark: str) -> list[int]:
-    """Living processes of the job that carries this mark."""
+def marked(mark: str, others: set[int] | None = None) -> list[int]:
+    """Living processes of the job that carries this mark.
+
+    Args:
+        others: processes that are passed over; those that are found to be of no such job are added,
+            since a process has the mark from its begin or never.
+    """
     needle = f"{MARK}={mark}".encode()
     found = []
     for pid in processes():
+        if others and pid in others:
+            continue
         with contextlib.suppress(OSError):
-            if needle in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            words = Path(f"/proc/{pid}/environ").read_bytes()
+            if needle in words.split(b"\0"):
                 found.append(pid)
+            elif words and others is not None:  # none: it may be amid its exec
+                others.add(pid)
     return found
 
 

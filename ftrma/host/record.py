@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import json
 import pickle
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from .errors import CorruptVault
 from .key import TAG_BYTES, Key
@@ -85,7 +84,8 @@ def _plain(value: Any, strings: list[bytes]) -> Any:
     if isinstance(value, bytes):
         strings.append(value)
         return {"bytes": len(strings) - 1}
-    if isinstance(value, np.dtype):
+    np = sys.modules.get("numpy")  # `ftrma run` itself does without, and has no values of it
+    if np and isinstance(value, np.dtype):
         if not value.metadata:
             descr = np.lib.format.dtype_to_descr(value)
             again = np.lib.format.descr_to_dtype(descr)
@@ -99,7 +99,7 @@ def _plain(value: Any, strings: list[bytes]) -> Any:
         return [_plain(v, strings) for v in value]
     if isinstance(value, Mapping):
         return {"dict": [[_plain(k, strings), _plain(v, strings)] for k, v in value.items()]}
-    if isinstance(value, np.generic):
+    if np and isinstance(value, np.generic):
         return _plain(value.item(), strings)
     assert value is None or isinstance(value, str | bool | int | float), type(value)
     return value
@@ -114,6 +114,8 @@ def _read(value: Any, strings: list[bytes]) -> Any:
     if kind == "bytes":
         return strings[content]
     if kind == "dtype":
+        import numpy as np
+
         return np.lib.format.descr_to_dtype(_read(content, strings))
     if kind == "pickle":  # the tag has shown that this job wrote it
         return pickle.loads(_read(content, strings))

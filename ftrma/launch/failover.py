@@ -17,7 +17,6 @@ from ..fabric.story import Checkpoint, Failure, Seats
 from ..host import private
 from ..host.tomlfile import read_text
 from ..settings import options as settings
-from ..trace.records import CLOCK_MARK
 from .connections import Peer
 from .eachhost import sweep
 from .job import LAUNCHER_DIED, Cause
@@ -54,6 +53,8 @@ def past(
 
 def trace_file(directory: Path, rank: int, clock: str) -> BinaryIO:
     """Make a file for the trace of a rank; its name has the clock of the trace."""
+    from ..trace.records import CLOCK_MARK  # with NumPy, which most jobs' supervisors do without
+
     path = directory / f"trace-{rank}{CLOCK_MARK}{clock.replace('/', '_')}"
     private.write(path, b"")
     return path.open("wb", buffering=0)

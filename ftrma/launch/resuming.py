@@ -26,7 +26,6 @@ from ..host.outfile import tell
 from ..host.record import Seal
 from ..native.constants import RESUME_FILES
 from ..native.job import Takeover, now_ns
-from ..protocol.filling import make_filled
 from .job import Job
 from .vaulthandover import hand_over
 
@@ -242,6 +241,8 @@ def begin_from_older(made: Job, files: Files, why: str) -> bool:
 
 
 def _fill_vault(made: Job, files: Files, slot: int) -> None:
+    from ..protocol.filling import make_filled  # with NumPy, which most supervisors do without
+
     assert files.point and files.manifest
     ctl = made.ctl
     path = made.vault(ctl.roles[ctl.roles_seq & 1].slot_proc[slot])

@@ -31,7 +31,9 @@ def describe(name: str, action: str) -> tuple[list[str], bool]:
         raise ValueError(f"{name}: {outfile.why(error)}; give a directory of 'ftrma run "
                          "--spill'") from None
     if not found:
-        raise ValueError(f"{name}: no checkpoint in it is whole")
+        raise ValueError(f"{name}: " + (
+            "no checkpoint in it is whole" if spillfiles.points(directory, whole=False) else
+            "there is no checkpoint in it yet; --spill-interval says how often one is written"))
     loading.load()
     lines, sound = [], True
     for point in found[-1:] if action == "show" else found:

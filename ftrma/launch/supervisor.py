@@ -33,7 +33,6 @@ from ..host.signals import ENDING
 from ..native import job, loading
 from ..settings import killrules, timelimits
 from ..settings import options as settings
-from ..trace import collect
 from . import deadjobs, hostchecks, metrics, mpirun, pace, resuming
 from .askedends import AskedEnds
 from .exitmessages import tell_own_end
@@ -250,6 +249,8 @@ def _write_trace(directory: Path, to: Path, slots: int, signals: Signals) -> Non
 
     An error is told and changes no exit status, since the program's work is done.
     """
+    from ..trace import collect  # with NumPy, which most jobs' supervisors do without
+
     signals.asked = 0
     try:
         with signals.heeded():
