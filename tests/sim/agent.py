@@ -86,7 +86,9 @@ class Agent:
         """Take the messages that have come."""
         now = self.world.scheduler.now_ns
         for message in sorted((m for m in self.inbox if m[0] <= now), key=lambda m: m[0]):
-            self.inbox.remove(message)
+            if not any(left is message for left in self.inbox):
+                continue  # its connection was lost meanwhile
+            self.inbox = deque(left for left in self.inbox if left is not message)
             _, origin, number, found, values = message
             if number == HELLO:
                 self.tell(origin, -1 - self.taken.get(origin, 0), *self.all_words())
@@ -115,8 +117,7 @@ class Agent:
         hub = self.world.agents[0]
         self.lost, self.joining = False, True
         self.inbox.clear()
-        for message in [message for message in hub.inbox if message[1] == self.node]:
-            hub.inbox.remove(message)
+        hub.inbox = deque(message for message in hub.inbox if message[1] != self.node)
         self.tell(0, HELLO, None, None)
 
     def begin_again(self, taken: int, found: Any, values: Any) -> None:
