@@ -22,6 +22,7 @@ QUESTIONS = {
     "nodes": "what one-sided calls over several nodes cost, beside the MPI library's own",
     "wire": "what an access to another node costs, by its agent",
     "graph": "what vertex programs cost beside scipy.sparse",
+    "loading": "how long slots take to load a graph, beside pandas, NumPy and scipy",
     "lwcp": "what checkpoints and logs of vertex programs cost, light and heavy",
     "phoenix": "what Phoenix costs without a failure, and how many rounds more with one",
     "apgas": "what resilient finishes, calls and the store of apgas cost",

@@ -1,7 +1,7 @@
 """Programs that analysts ask for, which ``graph.py`` runs beside those of ``pregel.py``.
 
-What: triangles by lists of neighbours; hubs and authorities (HITS); communities by label
-propagation; a maximal independent set; betweenness; a minimum spanning forest.
+What: shortest paths; triangles by lists of neighbours; hubs and authorities (HITS); communities by
+label propagation; a maximal independent set; betweenness; a minimum spanning forest.
 
 Why: ``Triangles`` of ``pregel.py`` is the form of the paper, with a message for each pair of
 neighbours; here a vertex's list goes to a slot once, whatever number of neighbours it has there.
@@ -38,6 +38,53 @@ def forward(values: Floats, weight: Floats) -> Floats:
 def backward(values: Floats, weight: Floats) -> Floats:
     """Messages along the reversed edges of a graph of `data.both`."""
     return values * np.maximum(-weight, 0)
+
+
+def lengthened(paths: npt.NDArray[np.void], weight: Floats) -> npt.NDArray[np.void]:
+    """Messages of `ShortestPaths` along edges of these lengths."""
+    found = paths.copy()
+    found["distance"] += weight
+    return found
+
+
+class ShortestPaths(graph.VertexProgram):
+    """Distances from one vertex, in steps or by weights, and the vertex in front of each on a
+    shortest path, which is -1 for the first one and where no path leads.
+
+    Of several shortest paths the one with the fewest edges is taken, then the one by the least id.
+    So paths end at the first vertex, also along edges of weight 0.
+    """
+
+    fields: ClassVar = {"value": float, "parent": np.int64, "changed": bool}
+    message: ClassVar = [("distance", float), ("parent", np.int64)]
+    combine = None
+
+    def __init__(self, source: int, *, weighted: bool) -> None:
+        self.source, self.weighted = source, weighted
+
+    def update(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
+        if ctx.step == 1:
+            v.changed = v.ids == self.source
+            v.value = np.where(v.changed, 0, np.inf)
+            v.parent = -1
+        else:
+            assert inbox.ptr is not None
+            row = np.repeat(np.arange(len(v)), np.diff(inbox.ptr))
+            distance, parent = inbox.values["distance"], inbox.values["parent"]
+            order = np.lexsort((parent, distance, row))
+            best = order[np.diff(row[order], prepend=-1) != 0]  # the first one of each vertex
+            best = best[distance[best] < v.value[row[best]]]
+            v.changed = False
+            v.changed[row[best]] = True
+            v.value[row[best]], v.parent[row[best]] = distance[best], parent[best]
+        v.vote_to_halt()
+
+    def emit(self, v: Vertices, ctx: Context) -> None:
+        paths = np.zeros(len(v), self.message)
+        paths["distance"], paths["parent"] = v.value, v.ids
+        if not self.weighted:
+            paths["distance"] += 1
+        v.send(paths, weight=lengthened if self.weighted else None, where=v.changed)
 
 
 class TriangleCount(graph.VertexProgram):

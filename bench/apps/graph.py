@@ -26,6 +26,7 @@ import pregel
 
 from ftrma import MPI, graph
 from ftrma.frameworks.graph import results
+from ftrma.frameworks.graph.slices import extremes
 from ftrma.graph import PHOENIX_RECOVERIES, PREGEL_RECOVERIES, PhoenixProgram, data
 from ftrma.host import outfile
 from ftrma.host.messages import one_line
@@ -81,7 +82,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--columns", type=columns_of)
     parser.add_argument("--skip", type=int)
     parser.add_argument("--separator")
-    for name in ("weighted", "unweighted", "one-based", "labels", "relabel"):
+    for name in ("weighted", "unweighted", "one-based", "labels", "relabel", "parents"):
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--n", type=int)
     parser.add_argument("--top", type=int, default=0)
@@ -98,6 +99,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     options.checkpoint = checkpoint_of(options.checkpoint)
     if options.hubs and options.program != "hits":
         raise ValueError(f"--hubs is of hits, not of {options.program}; leave it out")
+    if options.parents and options.program not in ("bfs", "sssp"):
+        raise ValueError(f"--parents is of bfs and sssp, not of {options.program}; leave it out")
+    if options.parents and options.recovery in PHOENIX_RECOVERIES:
+        raise ValueError(f"--parents is not for --recovery {options.recovery}; give one of "
+                         f"{', '.join(PREGEL_RECOVERIES)}")
     options.recovery = options.recovery or ("phoenix" if corrected else "lwlog")
     _, pregels, phoenixs = PROGRAMS[options.program]
     if not (phoenixs if options.recovery in PHOENIX_RECOVERIES else pregels):
@@ -145,11 +151,13 @@ def graph_of(engine: graph.Engine, options: argparse.Namespace) -> data.Graph:
 
 def check_weights(found: data.Graph, program: str, other: str) -> None:
     """Refuse a graph whose weights are no distances or chances, on all slots."""
-    for _, _, weight in found.chunks():
-        if weight is None:
-            raise ValueError(f"the graph has no weights; {program} needs some: {other}")
-        if len(weight) and weight.min() < 0:
-            raise ValueError(f"an edge of weight {weight.min()}; {program} needs weights from 0 up")
+    least = found.least_weight
+    if least is None:
+        least = extremes(found.chunks()).weight
+    if least != least:
+        raise ValueError(f"the graph has no weights; {program} needs some: {other}")
+    if least < 0:
+        raise ValueError(f"an edge of weight {least}; {program} needs weights from 0 up")
 
 
 def prepared(options: argparse.Namespace, given: data.Graph) -> data.Graph:
@@ -220,11 +228,12 @@ def program_of(options: argparse.Namespace,
             "factors": lambda: phoenix.Factors(options.rank, options.steps,
                                                options.tolerance or 1e-4)}
         return corrected[options.program]()
+    paths = analytics.ShortestPaths if options.parents else pregel.Distance
     made: dict[str, Callable[[], graph.VertexProgram]] = {
         "pagerank": lambda: pregel.PageRank(options.steps, tolerance=options.tolerance or 0,
                                                **walks),
-        "bfs": lambda: pregel.Distance(options.source, weighted=False),
-        "sssp": lambda: pregel.Distance(options.source, weighted=True),
+        "bfs": lambda: paths(options.source, weighted=False),
+        "sssp": lambda: paths(options.source, weighted=True),
         "cc": pregel.Component, "sv": pregel.PointerJumping,
         "triangles": lambda: analytics.TriangleCount(found.degrees()),
         "matching": lambda: pregel.Matching(options.left or 0),
@@ -272,6 +281,14 @@ def forest(result: graph.Result) -> Any:
     return found
 
 
+def parts_of(result: graph.Result, names: tuple[str, ...]) -> Any:
+    """Fields of all vertices as one array, at slot 0."""
+    arrays = [result.gather(name) for name in names]
+    if arrays[0] is None:
+        return None
+    return np.rec.fromarrays(arrays, names=list(names)).view(np.ndarray)
+
+
 def factors(result: graph.Result, rank: int) -> Any:
     """The factors of all vertices, and the sums of squared errors of their edges, at slot 0."""
     *arrays, squares = [result.gather(name) for name in
@@ -298,6 +315,11 @@ def table(options: argparse.Namespace, values: Any, found: data.Graph) -> dict[s
     if options.program == "factors":
         arrays = {f"factor{i}": column for i, column in enumerate(values["factors"].T)}
         return results.columns_of(found, {"squares": values["squares"], **arrays})
+    if options.parents:
+        parents = values["parent"]
+        return results.columns_of(found, {
+            "value": values["value"],
+            "parent": parents if found.names is None else named("matching", parents, found)})
     return results.columns_of(found, {field_of(options): named(options.program, values, found)})
 
 
@@ -307,6 +329,8 @@ def values_of(result: graph.Result, options: argparse.Namespace) -> Any:
         return forest(result)
     if options.program == "factors":
         return factors(result, options.rank)
+    if options.parents:
+        return parts_of(result, ("value", "parent"))
     corrects = options.recovery in PHOENIX_RECOVERIES
     values = result.gather(field_of(options))
     if values is not None and options.program == "pagerank" and corrects:

@@ -139,6 +139,7 @@ PROGRAMS = {
     "mis": (simple, analytics.Independent, "inside"),
     "betweenness": (lambda: data.copies(data.both(data.rmat(7, degree=2, seed=SEED)), 2),
                     lambda: analytics.Betweenness(128, np.arange(3), 2, directed=True), "value"),
+    "paths": (weighted, lambda: analytics.ShortestPaths(0, weighted=True), "parent"),
     "forest": (lambda: data.symmetric(weighted()), analytics.Forest, "weight"),
     "doubling": (lambda: data.path(500), lambda: pregel.Doubling(8), "least"),
 }

@@ -32,7 +32,8 @@ SLOTS = 4
 PROGRAMS = ("pagerank", "distance", "component")
 FULL = ("sv", "triangles", "matching", "kcore", "doubling")  # masks, lists, changes of edges
 # Programs in bench/apps/analytics.py.
-ANALYTICS = ("lists", "walks", "hits", "labels", "mis", "betweenness", "forest")
+ANALYTICS = ("lists", "walks", "hits", "labels", "mis", "betweenness", "forest",
+             "paths")
 RECOVERIES = ("hwcp", "lwcp", "hwlog", "lwlog")
 SPARES = ("--spares", "3")
 STRONG = ("--checksums", "2", "--group-size", "4")
@@ -157,7 +158,8 @@ def test_oracles_of_analytics() -> None:
     """Law: lists of neighbours have the triangles of each vertex; weighted walks with restarts end
     within their tolerance of the linear system's ranks; hubs are those of the power iteration,
     labels those that a loop counts; a set is independent and maximal; betweenness is what paths
-    that are counted pair by pair have; a forest weighs what scipy's does."""
+    that are counted pair by pair have; a forest weighs what scipy's does; the edge to each
+    vertex of a shortest path makes up its distance."""
     module, found = graphs(), reference().results
     edges = undirected(module.data.simple(module.data.rmat(8, degree=6, seed=module.SEED)))
     triangles = (edges @ edges).multiply(edges).sum(axis=1).A1 / 2
@@ -180,6 +182,10 @@ def test_oracles_of_analytics() -> None:
     edges = matrix(module.data.rmat(7, degree=2, seed=module.SEED), counted=True)
     assert np.allclose(found["whole-betweenness"][:128], 128 / 3 * shares(edges, range(3)),
                        rtol=1e-12)
+    parent, edges = found["whole-paths"], matrix(module.weighted(), counted=False)
+    distance, to = csgraph.dijkstra(edges, indices=0), np.arange(1, 600)
+    assert parent[0] == -1
+    assert (distance[parent[1:]] + edges[parent[1:], to].A1 == distance[1:]).all()
     edges = matrix(module.data.symmetric(module.weighted()), counted=False)
     assert found["whole-forest"].sum() == csgraph.minimum_spanning_tree(edges).sum()
 

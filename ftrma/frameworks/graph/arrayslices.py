@@ -114,12 +114,13 @@ def arrays(path: Source, name: str, weighted: bool | None, key: str, comm: Any) 
         return None
     of = _Arrays(path, name, found, names[:2] if weighted is False else names, order, comm)
     sliced = Sliced(comm, f"{key} {weighted}", of.read, of.sums, of.check)
-    most, _, count = sliced.look()
+    most, _, count, weight = sliced.look()
 
     def chunks() -> Iterator[EdgeArrays]:
         return arrayfiles.arrays(path, name, weighted=weighted).chunks()
 
-    return Graph(most + 1 if n is None else n, chunks, name, edges=count, slices=sliced.slices)
+    return Graph(most + 1 if n is None else n, chunks, name, edges=count, slices=sliced.slices,
+                 least_weight=weight)
 
 
 def _vertices(found: dict[str, Member], small: dict[str, AnyArray]) -> int | None:

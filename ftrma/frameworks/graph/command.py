@@ -15,7 +15,7 @@ PROGRAMS = ("pagerank", "bfs", "sssp", "cc", "sv", "triangles", "matching", "kco
             "forest", "factors")
 KINDS = ("rmat", "lognormal", "grid", "path")  # of graphs that are made
 APPS = ("graph.py", "analytics.py", "phoenix.py", "pregel.py")
-FLAGS = ("undirected", "hubs")
+FLAGS = ("undirected", "hubs", "parents")
 # The least value of each option that is a whole number.
 NUMBERS = {"steps": 1, "k": 0, "left": 1, "sources": 1, "seed": 0, "rank": 1, "top": 1}
 HELP = "PageRank, distances, components ... of a graph, protected"
@@ -57,6 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--k", metavar="K", help="of kcore (2)")
     add("--left", metavar="V", help="of matching: the ids below it are one side")
     add("--source", metavar="V", help="of bfs and sssp: a vertex, as the graph names it (0)")
+    add("--parents", action="store_true", help="of bfs and sssp: give the vertex in front of each"
+        " on a shortest path, too")
     add("--sources", metavar="K", help="of betweenness: shortest paths from so many vertices alone,"
         " scaled up (all)")
     add("--seed", metavar="N", help="of mis: another number, another set (0)")

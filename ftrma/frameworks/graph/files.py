@@ -78,7 +78,8 @@ def load(path: Source, *, n: int | None = None, relabel: bool = False,
         key += f" {wishes}"
     found, told = _found(path, name, n, wishes, key, comm)
     found = Graph(found.n if n is None else n, found.chunks, name, found.names, file=True,
-                  edges=found.edges, key=key, read_as=told, slices=found.slices)
+                  edges=found.edges, key=key, read_as=told, slices=found.slices,
+                  least_weight=found.least_weight)
     return parts.relabel(found) if relabel else found
 
 

@@ -174,6 +174,7 @@ class Graph:
         read_as: how its file was read, for people.
         slices: gives of so many slices one, by its number: chunks of edges, of which all slices
             together have those of `chunks`, in that order; None: edges are read whole.
+        least_weight: the least weight; NaN: there are none; None: it is not known.
 
     Raises:
         ValueError: there are no vertices, or (when edges are looked at) an edge leads out of them.
@@ -182,12 +183,12 @@ class Graph:
     def __init__(self, n: int, chunks: Callable[[], Iterator[EdgeArrays]], what: str,
                  names: AnyArray | None = None, *, file: bool = False, edges: int = 0,
                  key: str | Callable[[], str] = "", read_as: str = "",
-                 slices: Slices | None = None) -> None:
+                 slices: Slices | None = None, least_weight: float | None = None) -> None:
         if n < 1:
             raise ValueError(f"{what}: a graph of {n} vertices; it needs one at least")
         self.n, self.chunks, self.what, self.names = n, chunks, what, names
         self.file, self.edges, self._key, self.read_as = file, edges, key, read_as
-        self.slices = slices
+        self.slices, self.least_weight = slices, least_weight
 
     @cached_property
     def key(self) -> str:

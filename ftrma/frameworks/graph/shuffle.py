@@ -17,7 +17,7 @@ from .references import AnyArray
 Piece = tuple[AnyArray, list[AnyArray]]  # edges for each slot; rows, targets and weights, by slot
 
 
-def agree(comm: Any, values: tuple[int, ...], problem: str = "") -> list[list[int]]:
+def agree(comm: Any, values: tuple[Any, ...], problem: str = "") -> list[list[Any]]:
     """Each value of all slots, in their order.
 
     Args:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -11,19 +12,34 @@ from . import kernels, shuffle
 from .references import EdgeArrays, Floats
 
 LARGE = 1 << 62  # more than any id
-UNSEEN = (-2, LARGE, 0)
 
-Extremes = tuple[int, int, int]  # the largest id, the least one, and the number of edges
+
+class Extremes(NamedTuple):
+    """The largest and the least id of edges, their number, and their least weight.
+
+    Without edges these are -1, a large number, 0 and infinity; -2 is the largest one if the edges
+    are not known. The weight is NaN if there are no weights.
+    """
+
+    most: int = -2
+    least: int = LARGE
+    edges: int = 0
+    weight: float = math.inf
 
 
 def extremes(chunks: Iterator[EdgeArrays]) -> Extremes:
-    """The extremes of edges; -1 and a large number if there is none."""
-    most, least, count = -1, LARGE, 0
-    for source, target, _ in chunks:
-        most = max(most, int(source.max()), int(target.max()))
-        least = min(least, int(source.min()), int(target.min()))
-        count += len(source)
-    return most, least, count
+    """The extremes of edges."""
+    return together([Extremes(-1), *(
+        Extremes(int(max(source.max(), target.max())), int(min(source.min(), target.min())),
+                 len(source), math.nan if weight is None else float(np.fmin.reduce(weight)))
+        for source, target, weight in chunks)])
+
+
+def together(found: Sequence[Extremes]) -> Extremes:
+    """The extremes of edges of which some have these."""
+    mosts, leasts, edges, weights = zip(*found, strict=True)
+    bare = any(weight != weight for weight in weights)
+    return Extremes(max(mosts), min(leasts), sum(edges), math.nan if bare else min(weights))
 
 
 class Sliced:
@@ -69,20 +85,27 @@ class Sliced:
         MPI: collective over all slots.
         """
         key, problem = (self.key, self.comm.rank, self.comm.size), ""
-        mosts, leasts, counts = shuffle.agree(self.comm, self.seen.get(key, UNSEEN))
-        found = max(mosts), min(leasts), max(counts)
-        if found == UNSEEN:
-            mine, sums = UNSEEN, self.sums()
+        known = self._all(self.seen.get(key, Extremes()))
+        found = max(known[0], key=lambda each: each.most)
+        if found.most == Extremes().most:
+            mine, sums = Extremes(), self.sums()
             try:
                 mine = extremes(self._holding())
                 sums = self.sums()
             except ValueError as error:
                 problem = str(error)
-            mosts, leasts, counts, *all_sums = shuffle.agree(self.comm, (*mine, *sums), problem)
+            every, all_sums = self._all(mine, sums, problem)
             self.check(all_sums)
-            found = max(mosts), min(leasts), sum(counts)
+            found = together(every)
         self.seen[key] = found
         return found
+
+    def _all(self, mine: Extremes, sums: tuple[int, ...] = (),
+             problem: str = "") -> tuple[list[Extremes], list[list[int]]]:
+        """The extremes that each slot has, and by number the sums of each."""
+        *columns, weights = shuffle.agree(self.comm, (*mine[:3], *sums, mine.weight), problem)
+        return ([Extremes(*each) for each in zip(*columns[:3], weights, strict=True)],
+                columns[3:])
 
     def _holding(self) -> Iterator[EdgeArrays]:
         """This slot's edges, which are held, in short."""

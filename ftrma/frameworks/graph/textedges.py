@@ -105,7 +105,7 @@ def _with_head(text: Text, head: Head, kind: str, *, counted: bool) -> tuple[Gra
 
     sliced = _sliced(text, head.form)
     if sliced is not None:
-        check(sliced.look()[2])
+        check(sliced.look().edges)
     made = Graph(head.n, chunks, text.name, slices=sliced.slices if sliced else None)
     both, slices = made.through(change)
     graph = Graph(head.n, both, text.name, edges=head.entries * (2 if head.both else 1),
@@ -148,12 +148,13 @@ def _numbered(text: Text, form: TextForm, n: int | None) -> tuple[Graph, str]:
     if n is not None:
         next(chunks(), None)  # a file that is no text is refused here
         return Graph(n, chunks, text.name, slices=slices), ids
-    most, least, count = sliced.look() if sliced else extremes(chunks())
+    most, least, count, weight = sliced.look() if sliced else extremes(chunks())
     if most < 0:
         raise ValueError(f"{text.name}: has no edges; give n for a graph without any")
     if least == 1 and not form.base:
         ids += " though the least id is 1 (one_based=True or --one-based leaves vertex 0 out)"
-    return Graph(most + 1, chunks, text.name, edges=count, slices=slices), ids
+    return Graph(most + 1, chunks, text.name, edges=count, slices=slices,
+                 least_weight=weight), ids
 
 
 def _sliced(text: Text, form: TextForm) -> Sliced | None:

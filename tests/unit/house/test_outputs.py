@@ -32,6 +32,8 @@ ALLOWED: dict[str, dict[str, str] | str] = {
     "bench/ml.py": {"library": "a directory of its own"},
     "bench/recovery_ft.py": {"main": "its measurement's directory",
                              "die_once": "its measurement's directory"},
+    "bench/loading.py": {"write": "files in a directory of its own"},
+    "bench/loading_app.py": {"main": "the kernel's mark of this process's peak of memory"},
     "bench/wire.py": {"running_agent": "a directory of its own"},
     "ftrma/command/doctor.py": {"check_recovery": "a directory of its own"},
     "ftrma/frameworks/graph/cache.py": {"leave": "what private.make has made, of mode 0600"},
