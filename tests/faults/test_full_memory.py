@@ -32,6 +32,11 @@ while state.step < 12:
     if what == "grows":
         state.blob = os.urandom(200_000 * (state.step + 1))
     full = what == "roomy" or os.path.exists("/dev/shm/fill")
+    if what == "shrinks" and state.step == 3 and comm.rank == 0:
+        room = os.statvfs("/dev/shm")
+        used = (room.f_blocks - room.f_bfree) * room.f_frsize
+        os.system(f"mount -o remount,size={used} /dev/shm")
+        full = True
     if state.step == 3 and comm.rank == 0 and not full:
         with open("/dev/shm/fill", "wb", buffering=0) as fill:
             try:
@@ -72,9 +77,11 @@ def run_full(home: Path, what: str, *options: str, limit: str = "") -> Result:
     )
 
 
-def test_nothing_new_is_needed(tmp_path: Path) -> None:
-    """Law: what a job has taken is enough for it to go on."""
-    result = run_full(tmp_path, "stays", "--interval", "0")
+@pytest.mark.parametrize("what", ["stays", pytest.param("shrinks", marks=pytest.mark.nightly)])
+def test_nothing_new_is_needed(tmp_path: Path, what: str) -> None:
+    """Law: what a job has taken is enough for it to go on, whether the rest is taken by others or
+    the file system is made smaller."""
+    result = run_full(tmp_path, what, "--interval", "0")
     assert result.status == 0 and result.stdout.count("right") == 2, result
 
 

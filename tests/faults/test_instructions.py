@@ -13,7 +13,7 @@ import pytest
 from instructions import code
 from instructions.draw import Job, Kill
 from instructions.judge import HONEST, RIGHT, Player, play
-from instructions.programs import PROGRAMS
+from instructions.programs import PROGRAMS, SLOTS
 from nodes import remove_fake_ssh, why_not
 from tiers import tiers
 
@@ -47,7 +47,7 @@ def test_in_named_functions(player: Player, chosen: tuple[tuple[str, str, int], 
         places = [at for at, name in functions.items() if name == function]
         for at in dice.sample(places, 3):
             kills[at] = Kill(at, dice.randint(1, 4), role, -1, first)
-    options = ("--group-size", "4", "--checksums", "2", "--spares", "3", "--max-relaunch", "6",
+    options = ("--group-size", str(SLOTS), "--checksums", "2", "--spares", "3", "--max-relaunch", "6",
                "--interval", "0")
     job = Job(0, "mixed", 0, code.NATIVE, 2, options, tuple(kills.values()))
     record, told = play(job, player.directory, player.trap)

@@ -19,7 +19,7 @@ import programs as faultprograms
 from jobs import Result, run_job, run_plain
 from nodes import run_on_nodes
 
-SLOTS = 4
+SLOTS = 3
 TIMEOUT_S = 240  # a survey takes long, and machines are shared
 DRAWN = 6  # programs that a number draws: as many as references are made
 

@@ -14,13 +14,13 @@ import numpy as np
 from tree import ROOT
 
 from . import code
-from .programs import PROGRAMS, run
+from .programs import PROGRAMS, SLOTS, run
 
 ROLES = ("spare", "slot", "checksum", "nobody")  # in the order of the numbers in ftrma.h
 MOST = 3  # tests/c/trapkill.c counts no more for a process
 AFTER = " after a death"  # behind the name of a role
 DEATHS = ((), ("--kill", "1@fence:9", "--kill", "c0@fold:9"), ("--kill", "2@put:20"),
-          ("--policy", "rollback", "--kill", "1@put:9", "--kill", "3@restore:1"))
+          ("--policy", "rollback", "--kill", "1@put:9", "--kill", "0@restore:1"))
 
 
 def environment(library: str, file: Path, mode: str, trap: Path) -> dict[str, str]:
@@ -47,7 +47,7 @@ def _counts(program: str, library: str, directory: Path, trap: Path) -> np.ndarr
         file = directory / f"survey-{number}"
         file.write_bytes(empty + bytes(len(ROLES) * found.size))
         ways = PROGRAMS[program].ways
-        options = ("--checksums", "2", "--group-size", "4", "--spares", "3", *ways[0],
+        options = ("--checksums", "2", "--group-size", str(SLOTS), "--spares", "3", *ways[0],
                    *deaths)
         env = environment(library, file, "survey", trap)
         result = run(program, 1, options, env, directory)
