@@ -832,7 +832,7 @@ int ftrma_windows_settle(int slot);
    program when all met in the repair. 0 or -errno. */
 int ftrma_replay_view(int slot, int wanted);
 /* Become the replacement of a dead slot: replay from `version` on, or from the demand checkpoint with
-   this number and cut. image: counters kept with either. 0, or -errno. */
+   this number and cut. image: counters kept with either. 0, or -errno; -EBADMSG: a log is damaged. */
 int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint64_t size,
                          uint64_t demand, const uint64_t *cut, uint64_t cut_words);
 /* The program is at the place where the checkpoint was taken. */

@@ -31,22 +31,33 @@ static void settle_lock(struct window *w, int dead, int target)
         STORE(holds, LOCK_SHARED(word) > others ? HOLDS_SHARED : HOLDS_NONE);
 }
 
+/* 1 if all of the place that a record names is in the part. */
+static int is_inside(const struct ftrma_member *m, const struct ftrma_record *record)
+{
+    return record->at <= m->size_bytes && record->bytes <= m->size_bytes - record->at;
+}
+
 /* Settle an atomic: the dead slot had the lock of changes, so a change that it had begun is put
-   back, unless it was done. */
-static void settle_atomic(struct window *w, const struct ftrma_log *log,
+   back, unless it was done. 0: the log is damaged. */
+static int settle_atomic(struct window *w, const struct ftrma_log *log,
                           const struct ftrma_slot *slot, int dead, int target)
 {
     struct ftrma_member *m = &w->members[target];
     if (m->atomic_owner != dead + 1)
-        return;
-    struct ftrma_reader reader = {log, {0, 0}, log->head[FTRMA_RESULTS]};
+        return 1;
+    struct ftrma_reader reader = {.log = log, .head = log->head[FTRMA_RESULTS]};
     const struct ftrma_record *record;
     while (slot->atomic_done != slot->events + 1 && (record = ftrma_log_next(&reader)))
         if (record->kind == FTRMA_RECORD_UNDO && record->event == slot->events + 1
-            && record->window == w->name_number)
-            ftrma_part_write(w, target, record->at, record + 1, record->bytes);
+            && record->window == w->name_number) {
+            if (is_inside(m, record))
+                ftrma_part_write(w, target, record->at, record + 1, record->bytes);
+            else
+                reader.damaged = 1;
+        }
     __atomic_store_n(&m->atomic_owner, 0, __ATOMIC_SEQ_CST);
     ftrma_wake(&w->header->bell);
+    return !reader.damaged;
 }
 
 /* Forget a change of a part that is lost and comes from logs. */
@@ -87,7 +98,7 @@ static int is_in_place(const struct ftrma_log *log, const struct ftrma_slot *slo
     for (int i = 0; (w = ftrma_window_number(i)); i++) {
         struct reach r = {.w = w, .target = w->me, .at = record->at, .span = record->bytes};
         if (w->in_use && w->name_number == record->window)
-            return !memcmp(ftrma_direct(&r), record + 1, record->bytes);
+            return is_inside(&w->members[w->me], record) && !memcmp(ftrma_direct(&r), record + 1, record->bytes);
     }
     return 0;
 }
@@ -124,6 +135,7 @@ int ftrma_windows_settle(int slot)
         return FTRMA_ALARM;
     }
     struct window *w;
+    int sound = 1;
     for (int i = 0; (w = ftrma_window_number(i)); i++) {
         /* A window that is not in use yet counts, too, as another member may be past its making. */
         int dead = w->map && w->name[0] && is_settler(w) ? member_of(w, slot) : -1;
@@ -132,11 +144,13 @@ int ftrma_windows_settle(int slot)
                 continue; /* the agent of its node knows the dead slot's words there */
             settle_lock(w, dead, t);
             if (t != dead)
-                settle_atomic(w, log, &ftrma_ctl->slots[slot], dead, t);
+                sound &= settle_atomic(w, log, &ftrma_ctl->slots[slot], dead, t);
             else
                 forget_change(&w->members[t], dead);
         }
     }
     ftrma_log_close(log);
-    return 0;
+    if (!sound)
+        ftrma_keep_refusal("its log is damaged, so a change that it had begun cannot be taken back");
+    return sound ? 0 : FTRMA_ALARM;
 }

@@ -215,22 +215,45 @@ uint64_t ftrma_results_bytes(void)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
+/* 1 if a record can lie here, in front of so many bytes of its chunk. A bit that has changed in a size
+   or a kind would lead a reader astray, or round and round. */
+static int is_record(const struct ftrma_record *record, uint32_t room)
+{
+    return room >= sizeof *record && record->kind >= FTRMA_RECORD_PUT
+           && record->kind <= FTRMA_RECORD_REPEAT && record->size <= room
+           && record->size == sizeof *record + (((uint64_t)record->bytes + 7) & ~(uint64_t)7);
+}
+
+static const struct ftrma_record *give_up(struct ftrma_reader *reader)
+{
+    reader->damaged = 1;
+    return NULL;
+}
+
 const struct ftrma_record *ftrma_log_next(struct ftrma_reader *reader)
 {
+    const struct ftrma_log *log = reader->log;
+    if (reader->damaged)
+        return NULL;
     if (!reader->at.chunk)
         reader->at = (struct ftrma_spot){reader->head, 0};
     while (reader->at.chunk) {
-        uint32_t chunk = reader->at.chunk - 1;
-        const struct ftrma_chunk *c = &reader->log->chunk[chunk];
-        if (reader->at.at < LOAD(&c->fill)) {
+        uint32_t chunk = reader->at.chunk - 1, fill;
+        if (chunk >= log->nchunks || reader->passed >= log->nchunks
+            || (fill = LOAD(&log->chunk[chunk].fill)) > log->chunk_bytes)
+            return give_up(reader);
+        if (reader->at.at < fill) {
             const struct ftrma_record *record = (const struct ftrma_record *)(const void *)(
-                ftrma_chunk_data(reader->log, chunk) + reader->at.at);
+                ftrma_chunk_data(log, chunk) + reader->at.at);
+            if (!is_record(record, fill - reader->at.at))
+                return give_up(reader);
             reader->at.at += record->size;
             return record;
         }
-        if (!c->next)
+        if (!log->chunk[chunk].next)
             return NULL;
-        reader->at = (struct ftrma_spot){c->next, 0};
+        reader->at = (struct ftrma_spot){log->chunk[chunk].next, 0};
+        reader->passed++;
     }
     return NULL;
 }

@@ -92,9 +92,11 @@ uint64_t ftrma_results_bytes(void); /* the bytes that ftrma_trim_results could f
 struct ftrma_reader {
     const struct ftrma_log *log;
     struct ftrma_spot at;
-    uint32_t head; /* first chunk + 1, where nothing was written when the spot was taken */
+    uint32_t head;    /* first chunk + 1, where nothing was written when the spot was taken */
+    uint32_t passed;  /* chunks */
+    int damaged;      /* 1: a chunk or record is none, so nothing behind it can be read */
 };
-/* The next record, NULL at the end. */
+/* The next record; NULL at the end, and from where the log is damaged. */
 const struct ftrma_record *ftrma_log_next(struct ftrma_reader *reader);
 
 #endif

@@ -139,7 +139,7 @@ void ftrma_demand_ask(void)
     if (asked >= 0 && LOAD(&ftrma_ctl->slots[asked].asked))
         return;
     memset(share, 0, ftrma_ctl->nslots * sizeof *share);
-    struct ftrma_reader reader = {ftrma_log, {0, 0}, ftrma_log->head[FTRMA_PUTS]};
+    struct ftrma_reader reader = {.log = ftrma_log, .head = ftrma_log->head[FTRMA_PUTS]};
     for (const struct ftrma_record *r; (r = ftrma_log_next(&reader));)
         *(is_orphan(r) ? &orphaned : &share[r->target]) += r->size;
     ftrma_my_role(&me);

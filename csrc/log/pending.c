@@ -39,7 +39,8 @@ static struct put *last(struct toward *t)
 
 static void fill_in(int target, const struct put *p, uint64_t clock, uint64_t seq)
 {
-    struct ftrma_reader reader = {ftrma_log, p->from, ftrma_log->head[FTRMA_PUTS]};
+    struct ftrma_reader reader = {.log = ftrma_log, .at = p->from,
+                                  .head = ftrma_log->head[FTRMA_PUTS]};
     const struct ftrma_record *found;
     while ((found = ftrma_log_next(&reader)) && found->event == p->event) {
         struct ftrma_record *record = (struct ftrma_record *)(uintptr_t)found; /* the record lies

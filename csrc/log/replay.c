@@ -56,6 +56,7 @@ static struct {
     size_t n, room, next;
     int passive; /* 1: during this event the slot may look at its part while others may put there */
     int looked;  /* 1: another slot's access was applied after such an event */
+    int outside; /* 1: a record is of no place in the slot's part */
     struct ftrma_log **views;
     uint8_t *image;
     uint64_t image_bytes;
@@ -139,12 +140,12 @@ static int collect(struct ftrma_reader from, int source, int slot, int kind, uin
         replay.list[replay.n] = (struct incoming){record, (uint32_t)replay.n, source};
         replay.n++;
     }
-    return 0;
+    return from.damaged ? -EBADMSG : 0;
 }
 
 static struct ftrma_reader reader_at(const struct ftrma_log *log, int which, struct ftrma_spot spot)
 {
-    return (struct ftrma_reader){log, spot, log->head[which]};
+    return (struct ftrma_reader){.log = log, .at = spot, .head = log->head[which]};
 }
 
 int ftrma_replay_view(int slot, int wanted)
@@ -262,7 +263,7 @@ static void apply_until(uint64_t clock, uint64_t events)
         if (record->clock > clock
             || (record->kind == FTRMA_RECORD_SELF && record->event > events))
             return;
-        ftrma_window_apply(record);
+        replay.outside |= !ftrma_window_apply(record);
         replay.looked |= replay.passive && record->kind == FTRMA_RECORD_PUT;
         if (unlikely(ftrma_tracing))
             trace_apply(&replay.list[replay.next]);
@@ -280,6 +281,8 @@ static int go_live(void)
     if (!ftrma_answers_end(&replay.answers, replay.horizon, &end))
         return different();
     apply_until(UINT64_MAX, UINT64_MAX);
+    if (replay.outside)
+        return refuse("a log from which it would be replayed is damaged");
     ftrma_locks_load();
     ftrma_trace_note(FTRMA_WHAT_RECOVERY, 0, 0);
     ftrma_log_resume(end);

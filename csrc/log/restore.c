@@ -10,17 +10,19 @@
 #include "nodes.h"
 #include "window.h"
 
-void ftrma_window_apply(const struct ftrma_record *record)
+int ftrma_window_apply(const struct ftrma_record *record)
 {
     struct window *w;
     for (int i = 0; (w = ftrma_window_number(i)); i++)
         if (w->name_number == record->window) {
             struct ftrma_member *m = &w->members[w->me];
+            if (record->at > m->size_bytes || record->bytes > m->size_bytes - record->at)
+                return 0;
             char *base = w->allocated ? part(w, w->me) : (char *)(uintptr_t)m->base;
             memcpy(base + record->at, record + 1, record->bytes);
-            return;
+            return 1;
         }
-    /* The window is freed again already: nobody will look. */
+    return 1; /* the window is freed again already: nobody will look */
 }
 
 /* ---- counters ------------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
 #include "chunks.h"
 
 /* Write a logged access to the own part. */
-void ftrma_window_apply(const struct ftrma_record *record);
+int ftrma_window_apply(const struct ftrma_record *record);
 /* Load SC of each lock as the dead process knew it. */
 void ftrma_locks_load(void);
 

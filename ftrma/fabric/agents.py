@@ -58,11 +58,14 @@ def has_ended(alive: int) -> bool:
     return bool(end.poll(0))
 
 
+KILLED = "it was killed"
+
+
 def said_at_end(alive: int) -> str:
     """Read from an agent's pipe why the agent has ended, in its own words."""
     if not has_ended(alive):
         return f"it says nothing for {timeouts.AGENT_COME_UP.s:.0f} s"
-    return os.read(alive, 4096).decode(errors="replace").strip() or "it was killed"
+    return os.read(alive, 4096).decode(errors="replace").strip() or KILLED
 
 
 def hello(origin: int, incarnation: int, host: str) -> dict[str, Any]:
@@ -349,19 +352,26 @@ class NodeAgent:
         """
         self._hold()
         fcntl.flock(self.turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        why = self._come_up()
+        if why == KILLED:  # nobody knows this one yet, so nobody else replaces it
+            why = self._come_up()
+        if why and is_full(self.ledger.parent):
+            raise NoRoom(f"starting the agent: {NO_ROOM}")
+        if why:
+            raise FtrmaError(
+                f"{socket.gethostname()}: the agent of this node does not come up: {why}")
+        return link.Address.parse(self.published.read_text())
+
+    def _come_up(self) -> str:
+        """Start the agent and wait until it has published its address; say why it does not."""
         alive, deadline = self._start(), time.monotonic() + timeouts.AGENT_COME_UP.s
         while not self.published.exists() and not has_ended(alive):
             if time.monotonic() > deadline:
                 break
             time.sleep(0.002)
-        why = said_at_end(alive)
+        why = "" if self.published.exists() else said_at_end(alive)
         os.close(alive)
-        if not self.published.exists() and is_full(self.ledger.parent):
-            raise NoRoom(f"starting the agent: {NO_ROOM}")
-        if not self.published.exists():
-            raise FtrmaError(
-                f"{socket.gethostname()}: the agent of this node does not come up: {why}")
-        return link.Address.parse(self.published.read_text())
+        return why
 
     def _hold(self) -> None:
         """Have the agent live at least as long as this process."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -197,8 +198,8 @@ def replay_view(slot: Slot, *, wanted: bool) -> None:
     c.check(c.lib.ftrma_replay_view(slot, wanted), f"reading the log of slot {slot}")
 
 
-def replay_prepare(slot: Slot, version: Version, image: bytes, demand: int, cut: bytes) -> None:
-    """Become the replacement of a dead slot.
+def replay_prepare(slot: Slot, version: Version, image: bytes, demand: int, cut: bytes) -> bool:
+    """Become the replacement of a dead slot; False if a log is damaged.
 
     Args:
         image: of `counters_save`; demand, cut: of `demand_begin`.
@@ -206,7 +207,10 @@ def replay_prepare(slot: Slot, version: Version, image: bytes, demand: int, cut:
     words = c.ffi.new("uint64_t[]", len(cut) // 8)
     c.ffi.memmove(words, cut, len(cut))
     result = c.lib.ftrma_replay_prepare(slot, version, image, len(image), demand, words, len(words))
+    if result == -errno.EBADMSG:
+        return False
     c.check(result, f"reading the logs of slot {slot}")
+    return True
 
 
 def replay_anchor() -> bool:

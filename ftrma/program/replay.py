@@ -52,7 +52,8 @@ class Replay:
             committed: the committed version; None: the program's start.
 
         Raises:
-            Rollback: the slot's demand checkpoint is damaged, so it cannot be replayed.
+            Rollback: the slot's demand checkpoint or a log is damaged, so the slot cannot be
+                replayed.
         """
         view, cut, counters = self.view, b"", b""
         self.source = committed
@@ -69,7 +70,9 @@ class Replay:
         if self.anchored:
             assert self.source
             counters = self.source.record["counters"]
-        logs.replay_prepare(self.slot, view.words.committed, counters, self.demand, cut)
+        if not logs.replay_prepare(self.slot, view.words.committed, counters, self.demand, cut):
+            logs.refuse("a log from which it would be replayed is damaged")
+            raise Rollback("a process failed")
 
     def is_anchor(self, states: Mapping[str, State]) -> bool:
         """Say whether this safepoint is the one at which the checkpoint was taken.

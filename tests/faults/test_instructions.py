@@ -47,8 +47,8 @@ def test_in_named_functions(player: Player, chosen: tuple[tuple[str, str, int], 
         places = [at for at, name in functions.items() if name == function]
         for at in dice.sample(places, 3):
             kills[at] = Kill(at, dice.randint(1, 4), role, -1, first)
-    options = ("--group-size", str(SLOTS), "--checksums", "2", "--spares", "3", "--max-relaunch", "6",
-               "--interval", "0")
+    options = ("--group-size", str(SLOTS), "--checksums", "2", "--spares", "3",
+               "--max-relaunch", "6", "--interval", "0")
     job = Job(0, "mixed", 0, code.NATIVE, 2, options, tuple(kills.values()))
     record, told = play(job, player.directory, player.trap)
     assert record["end"] in (RIGHT, HONEST), told

@@ -20,7 +20,11 @@ import agentkeeper
 import pytest
 from mirrornodes import ALARM, FLAGS, PATIENCE_S, Mirrored, mirrors, wait_until
 
-from ftrma.host.key import VARIABLE
+from ftrma.fabric.agents import NodeAgent
+from ftrma.fabric.link import Address
+from ftrma.host.errors import FtrmaError
+from ftrma.host.key import VARIABLE, Key
+from ftrma.host.listening import Bind
 from ftrma.native import wire
 
 HUB, SPOKE = 0, 1
@@ -226,6 +230,34 @@ def test_children_keep_no_agent(tmp_path: Path) -> None:
         for keeper in job.keepers[HUB]:
             keeper.kill()
         job.awaits_end(SPOKE)
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_an_agent_dies_while_it_comes_up(
+    deaths: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: another one is started; if that dies, too, the reason is told."""
+    keeper, left = NodeAgent(tmp_path, Key.make(), Bind("127.0.0.1"), 0, print), [True] * deaths
+    address = Address("here", 4711, ("127.0.0.1",))
+
+    def start(keeper: NodeAgent) -> int:
+        alive, its = os.pipe()
+        if not left:
+            keeper.published.write_text(address.text())
+        else:
+            left.pop()
+        os.close(its)
+        return alive
+
+    monkeypatch.setattr(NodeAgent, "_start", start)
+    keeper.ledger.touch()
+    keeper.keeper.touch()
+    os.mkfifo(keeper.fifo)
+    if deaths == 1:
+        assert keeper.start() == address
+    else:
+        with pytest.raises(FtrmaError, match="does not come up: it was killed"):
+            keeper.start()
 
 
 @pytest.mark.nightly

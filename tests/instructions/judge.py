@@ -20,6 +20,9 @@ BREAKPOINT = np.dtype([("at", "u8"), ("nth", "u8"), ("count", "u8"), ("role", "i
                        ("index", "i4"), ("struck", "i4"), ("first", "i4")])
 CATASTROPHES = ("CatastrophicFailure", "cannot be rebuilt")
 GIVING_UP = "(--max-relaunch); giving up"
+REPEATED = "times running at the same place of its program"
+OURS, KILLED = 70, 137  # statuses
+RUNNING = 3  # deaths of a slot at one place, after which the job ends
 RIGHT, HONEST, WRONG, GAVE_UP, HUNG, UNTIDY = (
     "right", "honest", "wrong", "gave up", "hung", "untidy")
 
@@ -45,9 +48,11 @@ def verdict_of(job: Job, result: Result, deaths: int) -> tuple[str, str]:
     told = next((line for line in reversed(result.stderr.splitlines()) if "error" in line.lower()
                  or "Catastrophic" in line), result.stderr[-300:])
     relaunches = sum(r["kind"] == "relaunch" for r in result.stats.get("recoveries", []))
-    honest = result.status == 70 and (
-        (any(word in result.stderr for word in CATASTROPHES) and deaths > job.strength)
-        or (GIVING_UP in result.stderr and relaunches >= 6))
+    honest = {
+        OURS: (any(word in result.stderr for word in CATASTROPHES) and deaths > job.strength)
+        or (GIVING_UP in result.stderr and relaunches >= 6),
+        KILLED: REPEATED in result.stderr and deaths >= RUNNING,
+    }.get(result.status, False)
     return HONEST if honest else GAVE_UP, f"status {result.status}: {told}"
 
 

@@ -322,6 +322,46 @@ def test_undo_hides_no_damage(make: Callable[..., Group]) -> None:
     assert [check(vault.c, vault.c, -1, b, b + 1) for b in (2, 3, 7)] == [-1, 3, 7]
 
 
+def flip_staged(vault: Vault, place: int) -> None:
+    """Change a bit of what is staged, in the block at this place of the stage."""
+    np.frombuffer(vaults.stage_view(vault.c, place, 1), "u1")[7] ^= 4
+
+
+def test_a_bit_that_changes_in_a_stage_comes_back_as_damage(make: Callable[..., Group]) -> None:
+    """Law: a stage that is taken back after a bit of it has changed leaves a block that does not
+    match its checksum, and the parity mends it."""
+    group = make([6 * BLOCK] * 3, versions=1)
+    group.windows[0][:] += 1
+    group.stage()
+    flip_staged(group.members[0], 2)
+    group.undo()
+    assert group.scrub(0) == 1
+    group.holds(1)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+@pytest.mark.parametrize("summed", [False, True])
+def test_a_bit_that_changes_before_the_parity_has_it_is_no_answer(
+    make: Callable[..., Group], lost: int, summed: bool
+) -> None:
+    """Law: the parity is wrong then, and what is computed from it does not match the checksum of
+    the lost member: the block is named."""
+    group = make([6 * BLOCK] * 3, versions=1)
+    for window in group.windows:
+        window[:] += 1
+    group.stage()
+    if not summed:
+        flip_staged(group.members[0], 2)  # block 3 of the vault
+    group.sum()
+    if summed:
+        flip_staged(group.parity, 3)
+    group.commit()
+    group.fold()
+    group.lose(lost)
+    with pytest.raises(CorruptVault, match=f"block 3 of slot {lost} cannot be rebuilt"):
+        group.rebuild(lost)
+
+
 def test_vault_that_grows_takes_the_parity_along(make: Callable[..., Group]) -> None:
     """Law: a member may protect more in a later version than in an earlier one."""
     group = make([3 * BLOCK, 100], versions=2)

@@ -1,0 +1,101 @@
+"""A bit of a log changes, and then a slot dies whose replay would read the log.
+
+Law: the job ends with the bits of the run without failure: if the log cannot be read any more, the
+slot is not replayed, which is told, and all go back; nobody reads for ever or outside of the log.
+(A bit in what was put or got changes nothing that could be noticed: records have no checksums.)
+"""
+
+from __future__ import annotations
+
+import pytest
+from jobs import Result, run_job
+from programs import kinds
+from tiers import tiers
+
+SLOTS, STEPS = 3, 12
+VICTIM = 1
+# Arguments: the slot whose log changes; the log, 0: puts, 1: results; the field; its new value.
+PROGRAM = f"""
+import os, signal, struct, sys
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm, home = MPI.COMM_WORLD, sys.argv[1]
+owner, which, field, value = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5])
+me, n = comm.rank, comm.size
+win = MPI.Win.Allocate(8 * 64, 8, comm=comm)
+cells = np.frombuffer(win.tomemory(), "i8")
+cells[:] = 0
+state = ftrma.protect("s", step=0, seen=0)
+comm.Barrier()
+
+def change():
+    # The layout of struct ftrma_log, ftrma_chunk and ftrma_record.
+    with open(f"{{os.environ['FTRMA_JOB']}}/log-{{owner}}", "r+b") as f:
+        chunk_bytes, nchunks, _, _, *head = struct.unpack("6I", f.read(40)[16:])
+        chunk = head[which] - 1
+        data = os.fstat(f.fileno()).st_size - (nchunks - chunk) * chunk_bytes
+        places = dict(size=data, kind=data + 4, bytes=data + 8, at=data + 24, next=40 + 8 * chunk,
+                      fill=44 + 8 * chunk)
+        f.seek(places[field])
+        f.write(struct.pack("H" if field == "kind" else "Q" if field == "at" else "I", value))
+
+while state.step < {STEPS}:
+    ftrma.safepoint()
+    win.Fence()
+    got, old = np.zeros(1, "i8"), np.zeros(1, "i8")
+    win.Put(np.array([state.step * 10 + me]), (me + 1) % n, (state.step % 8, 1, MPI.INT64_T))
+    win.Get(got, (me + 2) % n, (8, 1, MPI.INT64_T))
+    win.Fence()
+    win.Lock(0, MPI.LOCK_SHARED)
+    win.Fetch_and_op(np.array([1 + me]), old, 0, 9 + me, op=MPI.SUM)
+    win.Unlock(0)
+    state.seen = state.seen * 31 % 1000003 + int(got[0] + old[0]) + comm.allreduce(state.step)
+    cells[8] = state.seen
+    comm.Barrier()
+    if state.step == 8:
+        once = os.path.exists(f"{{home}}/once-{{me}}.txt")
+        open(f"{{home}}/once-{{me}}.txt", "w").close()
+        if me == owner and not once:
+            change()
+        comm.Barrier()
+        if me == {VICTIM} and not once:
+            os.kill(os.getpid(), signal.SIGKILL)
+    state.step += 1
+comm.Barrier()
+np.savez(f"{{home}}/slot-{{me}}.npz", cells=cells, seen=state.seen)
+"""
+LOST = "a log from which it would be replayed is damaged"
+CASES = [
+    (0, "0", "size", "0"), (0, "0", "size", "4096"), (0, "0", "bytes", "4294967295"),
+    (0, "0", "kind", "77"), (0, "0", "at", str(1 << 62)), (0, "0", "next", "1000000"),
+    (0, "0", "fill", "4294967288"), (VICTIM, "1", "size", "0"), (VICTIM, "1", "kind", "0"),
+    (VICTIM, "1", "next", "1"),
+]
+
+
+def run(*args: str) -> Result:
+    # Checkpoints would free the logs.
+    return run_job(PROGRAM, SLOTS, "--interval", "never", "--log-budget", "256K", args=args,
+                   timeout=60)
+
+
+@pytest.fixture(scope="module")
+def expected() -> Result:
+    """A run in which nothing changes, and which replays."""
+    result = run("-1", "0", "size", "0")
+    assert result.status == 0 and kinds(result) == ["causal"], result
+    return result
+
+
+@pytest.mark.parametrize(("owner", "which", "field", "value"), tiers(
+    CASES, full=["0-0-at-4611686018427387904", "1-1-size-0"]))
+def test_nobody_reads_on(owner: int, which: str, field: str, value: str, expected: Result) -> None:
+    """Law of this file."""
+    result = run(str(owner), which, field, value)
+    assert result.status == 0, result
+    assert kinds(result) == ["rollback"], result
+    assert LOST in result.stats["recoveries"][0]["reason"], result
+    for slot in range(SLOTS):
+        for name, right in expected.results[f"slot-{slot}"].items():
+            assert result.results[f"slot-{slot}"][name].tobytes() == right.tobytes(), (slot, name)
