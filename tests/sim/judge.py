@@ -138,8 +138,10 @@ class Judge:
         if self.status == 0:
             right = without_failure(scenario.slots, scenario.steps, late=scenario.late)
             for slot, holder in enumerate(self.roles_of(self.launch.ctl)[0]):
-                # One may have died at its end before anybody noticed: it had done all.
-                noticed = self.control_of(holder).proc[holder].state == job.ProcessState.DEAD
+                # One may have died at its end before anybody noticed: it had done all. Over several
+                # nodes one of them may end the job that has not heard of it.
+                state = self.control_of(holder).proc[holder].state
+                noticed = state == job.ProcessState.DEAD and scenario.nodes == 1
                 last = self.finals.get(slot)
                 if not last and not noticed and slot in self.ending:
                     last = self.memory[slot].bytes()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .world import World
 
 KEY = Key(bytes(range(32)))
-ALONE_LOOK_S = 2e-4  # between looks of a slot that stages alone
+ALONE_LOOK_S = 2e-4  # between the first two looks of a slot that stages alone
 
 
 class SimulatedView(OneNodeView):
@@ -298,8 +298,10 @@ class SimulatedProcess:
         """Stage a version in steps, as frameworks do; nobody puts before all have met behind it."""
         view, vault, memory = self.view, self.vault, self.memory
         version = Version(view.words.me.staged + 1)
+        nap_s = ALONE_LOOK_S
         while not view.admit(version, wait=False):
-            self.world.time.sleep(ALONE_LOOK_S)
+            self.world.time.sleep(nap_s)
+            nap_s = min(2 * nap_s, 0.1)
             view.unwind_if_alarmed()
         memory.amid = True
         self.begin_version(version)
@@ -315,7 +317,8 @@ class SimulatedProcess:
 
     def settle(self, ordinal: int) -> None:
         """Wait until what was staged alone is committed, before all meet for a checkpoint."""
-        view = self.view
+        view, nap_s = self.view, ALONE_LOOK_S
         while self.scenario.alone and view.words.me.staged > view.words.committed:
-            self.world.time.sleep(ALONE_LOOK_S)
+            self.world.time.sleep(nap_s)
+            nap_s = min(2 * nap_s, 0.1)
             view.unwind_if_alarmed()
