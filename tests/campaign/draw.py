@@ -118,6 +118,8 @@ def draw(seed: int) -> Case:
     work = draw_work(dice)
     alone = work.name.startswith("apgas")  # is told of deaths, which needs one node
     nodes = 1 if alone else dice.choices([1, 2, 3], [86, 9, 5])[0]
+    if work.name.startswith("groups"):
+        nodes = 1  # it wants two slots on each node
     deaths = dice.choices(list(DEATHS), list(DEATHS.values()))[0]
     halves = work.slots == 4 and dice.random() < 0.3
     group_size = work.slots // 2 if halves else work.slots
