@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from enum import Enum
 from typing import Any
@@ -13,6 +14,7 @@ from ..fabric.round_changed import RoundChanged
 from ..fabric.story import Checkpoint, Reseat
 from ..fabric.view import JobView
 from ..fabric.words import ProcessWords
+from ..host.errors import FtrmaError
 from ..native import job, logs, vaults
 from ..native.constants import CHECKSUM, SPARE, WHAT
 from ..native.shared import Version
@@ -195,7 +197,10 @@ class Server:
             for number in range(view.layout.groups):
                 group = Group(view, number)
                 for element in filter(group.is_local, range(group.k + group.m)):
-                    vaults.map_in_use(group[element])
+                    # A checksum rank that takes its seat makes its vault anew: it is not there,
+                    # or not whole.
+                    with contextlib.suppress(OSError, FtrmaError):
+                        vaults.map_in_use(group[element])
 
     def announce_rebuild(self, group: int) -> bool:
         """Keep a group's members from beginning to stage, if none is in the middle of it.

@@ -19,6 +19,7 @@ from ftrma.native import loading, vaults
 from ftrma.native.shared import Version
 from ftrma.protocol import preallocation
 from ftrma.protocol.server import Server
+from ftrma.vault.group import forget_vault
 from ftrma.vault.vault import BLOCK, Region, Vault
 
 CAPACITY = 4096
@@ -91,6 +92,7 @@ import os, sys, time
 from pathlib import Path
 from ftrma.host.errors import FtrmaError
 from ftrma.native import loading
+from ftrma.vault.group import forget_vault
 from ftrma.vault.vault import BLOCK, Vault
 loading.load()
 path = Path("/dev/shm/vault")
@@ -176,4 +178,22 @@ def test_servers_take_what_slots_expect(make: Callable[..., Group]) -> None:
         assert taken(path) <= parts * 200 + OTHER and server.vault.used == 0
     assert view.mapped_vaults == {}
     assert spare.vault
+    spare.vault.close()
+
+
+@pytest.mark.parametrize("state", ["absent", "unfinished"])
+def test_a_spare_stands_by_while_a_vault_is_made(make: Callable[..., Group], state: str) -> None:
+    """Law: it maps the others; a process that takes a seat removes its vault and makes it anew."""
+    group = make([3 * BLOCK, 3 * BLOCK], versions=1)
+    view: Any = group.view
+    view.ctl.nprocs, view.proc, view.ctl.commit = 4, 3, 1 << 1
+    view.words.process(0).blocks = 4
+    forget_vault(view, 1)
+    path = view.vault_path(1)
+    path.unlink()
+    if state == "unfinished":
+        path.touch(0o600)
+    spare = Server(view, None, None)
+    spare.stand_by()
+    assert set(view.mapped_vaults) == {0, 2} and spare.vault
     spare.vault.close()
