@@ -138,7 +138,7 @@ def page(found: dict[str, Any]) -> str:
                   row("deaths by place", counted(s["by_place"])),
                   row("recoveries", counted(s["recoveries"])),
                   row("checksum ranks replaced meanwhile", f"{s['reseats']:,}"),
-                  row("checkpoints compared, differing",
+                  row("checksums at checkpoints compared, differing",
                       f"{s['twins']:,}, {s['twins_that_differ']:,}"),
                   row("ends", counted(s["ends"])),
                   row("bounds at 95 %", ", ".join(f"{name} {100 * value:.2g} %"
