@@ -30,7 +30,7 @@ from .nodeprobe import ask, measure
 PROBE = "from ftrma.launch.nodeprobe import main; main()"
 PAIRS_OF = 4  # so many hosts are measured pair by pair
 SLOWER = 3.0  # times slower than the median: another interface, or trouble
-CLOCKS_S = 1.0  # apart, from which on it is told
+CLOCKS_MOST_S = 1.0  # apart; more is told
 Finding = tuple[str, str, str]  # a name; "ok", "note" or "FAIL"; and what to say
 
 
@@ -189,7 +189,7 @@ def measured(
 
 def clocks(apart: dict[str, float]) -> Finding:
     """Tell how far clocks are apart. Pure."""
-    far = {host: ahead for host, ahead in apart.items() if abs(ahead) > CLOCKS_S}
+    far = {host: ahead for host, ahead in apart.items() if abs(ahead) > CLOCKS_MOST_S}
     if far:
         told = ", ".join(f"{host} by {ahead:+.1f} s" for host, ahead in far.items())
         return "clocks", "note", (f"differ from this host's: {told}; no result depends on clocks, "

@@ -37,7 +37,7 @@ from .connections import Connections, Peer
 
 PINGS = 30
 CHUNK_BYTES = 8 << 20  # is sent at a time
-SENDING_S = 0.3  # chunks are sent for about so long
+MEASURED_EACH_S = 0.3  # chunks are sent for about so long
 PROCESSES = 6  # of a job of 4 slots
 
 
@@ -86,7 +86,7 @@ def measure(connection: socket.socket) -> dict[str, Any]:
         pings.append((taken, there - before - taken / 2))
     chunk, began = bytes(CHUNK_BYTES), time.perf_counter()
     rates: list[float] = []
-    while not rates or time.perf_counter() - began < SENDING_S:
+    while not rates or time.perf_counter() - began < MEASURED_EACH_S:
         sent = time.perf_counter()
         connection.sendall(link.line("take", bytes=len(chunk)))
         connection.sendall(chunk)
