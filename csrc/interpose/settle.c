@@ -40,7 +40,7 @@ static int is_inside(const struct ftrma_member *m, const struct ftrma_record *re
 /* Settle an atomic: the dead slot had the lock of changes, so a change that it had begun is put
    back, unless it was done. 0: the log is damaged. */
 static int settle_atomic(struct window *w, const struct ftrma_log *log,
-                          const struct ftrma_slot *slot, int dead, int target)
+                         const struct ftrma_slot *slot, int dead, int target)
 {
     struct ftrma_member *m = &w->members[target];
     if (m->atomic_owner != dead + 1)
@@ -98,7 +98,8 @@ static int is_in_place(const struct ftrma_log *log, const struct ftrma_slot *slo
     for (int i = 0; (w = ftrma_window_number(i)); i++) {
         struct reach r = {.w = w, .target = w->me, .at = record->at, .span = record->bytes};
         if (w->in_use && w->name_number == record->window)
-            return is_inside(&w->members[w->me], record) && !memcmp(ftrma_direct(&r), record + 1, record->bytes);
+            return is_inside(&w->members[w->me], record)
+                   && !memcmp(ftrma_direct(&r), record + 1, record->bytes);
     }
     return 0;
 }

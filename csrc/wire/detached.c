@@ -91,7 +91,7 @@ int ftrma_agent_start(const char *path, char *const argv[], char *const envp[],
         if (pid < 0)
             order.error = errno;
         else
-            while (waitpid(pid, NULL, __WCLONE) < 0 && errno == EINTR)
+            while (waitpid(pid, NULL, (int)__WCLONE) < 0 && errno == EINTR)
                 ;
         pthread_sigmask(SIG_SETMASK, &order.mask, NULL);
     }

@@ -28,7 +28,7 @@ BUDGET, CHUNK_BYTES = 1 << 18, 4096
 SLOT = SlotNumber(0)
 HERE, THERE = 0, 1
 READER = """
-struct ftrma_reader { const void *log; uint32_t chunk, at, head; };
+struct ftrma_reader { const void *log; uint32_t chunk, at, head, passed; int damaged; };
 int ftrma_log_view(int slot, void **log);
 const void *ftrma_log_next(struct ftrma_reader *reader);
 """
