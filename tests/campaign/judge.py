@@ -19,6 +19,8 @@ CATASTROPHES = ("CatastrophicFailure", "cannot be rebuilt", "elements of a group
 REPEATED = "times running at the same place of its program"
 NO_PROGRESS, KILLED, OURS = 93, 137, 70
 MOST_RELAUNCHES = 3  # the default of --max-relaunch
+STUCK = "the job makes no progress"
+MOST_SETBACKS = 3  # the default of --max-no-progress
 RUNNING = 3  # deaths of a slot at one place, after which the job ends
 RIGHT, HONEST, WRONG, GAVE_UP, HUNG, UNTIDY = ("right", "honest", "wrong", "gave up", "hung",
                                                "untidy")
@@ -130,6 +132,8 @@ def judge_end(case: Case, result: Result, deaths: list[dict[str, Any]], outside:
         ok = case.policy == "causal" and bool(deaths)
     elif status == KILLED and REPEATED in told:
         ok = len(deaths) >= RUNNING
+    elif status == NO_PROGRESS and STUCK in told:
+        ok = len(deaths) + outside > MOST_SETBACKS
     else:
         ok = False
     return Verdict(HONEST if ok else GAVE_UP, f"status {status}: {last}")

@@ -21,7 +21,9 @@ BREAKPOINT = np.dtype([("at", "u8"), ("nth", "u8"), ("count", "u8"), ("role", "i
 CATASTROPHES = ("CatastrophicFailure", "cannot be rebuilt")
 GIVING_UP = "(--max-relaunch); giving up"
 REPEATED = "times running at the same place of its program"
-OURS, KILLED = 70, 137  # statuses
+STUCK = "the job makes no progress"
+OURS, NO_PROGRESS, KILLED = 70, 93, 137  # statuses
+MOST_SETBACKS = 3  # the default of --max-no-progress
 RUNNING = 3  # deaths of a slot at one place, after which the job ends
 RIGHT, HONEST, WRONG, GAVE_UP, HUNG, UNTIDY = (
     "right", "honest", "wrong", "gave up", "hung", "untidy")
@@ -52,6 +54,7 @@ def verdict_of(job: Job, result: Result, deaths: int) -> tuple[str, str]:
         OURS: (any(word in result.stderr for word in CATASTROPHES) and deaths > job.strength)
         or (GIVING_UP in result.stderr and relaunches >= 6),
         KILLED: REPEATED in result.stderr and deaths >= RUNNING,
+        NO_PROGRESS: STUCK in result.stderr and deaths > MOST_SETBACKS,
     }.get(result.status, False)
     return HONEST if honest else GAVE_UP, f"status {result.status}: {told}"
 

@@ -38,6 +38,7 @@ AHEAD_NS = 10**15  # nodes count from when they were started, eleven days apart 
 ON_OTHER_NODE = -1
 START_S = 3.0  # for which a launch goes on that has lost a process before all were there
 LOST_AT_START = "a process died before the launch had come up"
+NOBODY_LEFT = "all processes of the launch have died"
 
 
 class RemoteFiles:
@@ -203,6 +204,8 @@ class NodesWorld(World):
                     self.end(0)
                 elif self.asked:
                     self.end(70)
+                elif not self.launch.living():
+                    self.asked = NOBODY_LEFT
                 elif self.deaths and not self.entered:
                     self.scheduler.sleep(START_S)
                     if not self.entered:
@@ -269,7 +272,8 @@ class NodesWorld(World):
         beyond = self.beyond()
         causes = {"no spare is left": spares_gone, "too many to go on in place": beyond,
                   "CatastrophicFailure": beyond, "killed 3 times running": True,
-                  "cannot make a communicator": True, LOST_AT_START: True}
+                  "cannot make a communicator": True, LOST_AT_START: True,
+                  NOBODY_LEFT: not self.launch.living()}
         fine = any(holds and cause in self.asked for cause, holds in causes.items())
         self.expect(fine or scenario.fresh or not scenario.ulfm,
                     f"the job asks for its end: {self.asked}")
