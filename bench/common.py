@@ -11,7 +11,6 @@ import datetime
 import importlib.metadata
 import io
 import json
-import math
 import os
 import platform
 import re
@@ -63,9 +62,12 @@ def spread(values: Iterable[float]) -> JsonObject:
 
 def interval(ordered: Sequence[float]) -> JsonObject:
     """The 95 % interval of the median of ordered values, which needs six of them."""
-    n, outside, left_out = len(ordered), 0.0, -1
-    while (outside := outside + math.comb(n, left_out + 1) * 0.5 ** n) <= 0.025:
+    n, left_out, ways = len(ordered), -1, 1  # ways: to choose so many values and one more
+    outside = ways
+    while 40 * outside <= 1 << n:  # at most 2.5 % of all sequences of heads and tails
         left_out += 1
+        ways = ways * (n - left_out) // (left_out + 1)
+        outside += ways
     if left_out < 0:
         return {"low": None, "high": None}
     return {"low": ordered[left_out], "high": ordered[n - 1 - left_out]}

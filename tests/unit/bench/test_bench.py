@@ -46,7 +46,7 @@ def test_spread_of_one_value_is_that_value() -> None:
 
 
 @pytest.mark.parametrize(("n", "ranks"), [(5, None), (6, (1, 6)), (8, (1, 8)), (9, (2, 8)),
-                                          (20, (6, 15)), (100, (40, 61))])
+                                          (20, (6, 15)), (100, (40, 61)), (5000, (2431, 2570))])
 def test_interval_of_a_median(n: int, ranks: tuple[int, int] | None) -> None:
     """Law: ranks are those of tables of the sign test at 95 %."""
     found = common.interval(range(1, n + 1))
