@@ -144,7 +144,7 @@ def text(report: JsonObject) -> str:
 
 
 def draw(report: JsonObject, path: Path) -> None:
-    """What files cost over checkpoints in memory alone."""
+    """Draw the cost of files over checkpoints in memory alone."""
     names = {"files": "--spill", "own": "files that the program writes itself"}
     figure, axes = figures.chart(
         list(names.values()), {"cost": [report["cost_percent"][side] for side in names]},

@@ -31,12 +31,6 @@ static void settle_lock(struct window *w, int dead, int target)
         STORE(holds, LOCK_SHARED(word) > others ? HOLDS_SHARED : HOLDS_NONE);
 }
 
-/* 1 if all of the place that a record names is in the part. */
-static int is_inside(const struct ftrma_member *m, const struct ftrma_record *record)
-{
-    return record->at <= m->size_bytes && record->bytes <= m->size_bytes - record->at;
-}
-
 /* Settle an atomic: the dead slot had the lock of changes, so a change that it had begun is put
    back, unless it was done. 0: the log is damaged. */
 static int settle_atomic(struct window *w, const struct ftrma_log *log,
@@ -50,7 +44,7 @@ static int settle_atomic(struct window *w, const struct ftrma_log *log,
     while (slot->atomic_done != slot->events + 1 && (record = ftrma_log_next(&reader)))
         if (record->kind == FTRMA_RECORD_UNDO && record->event == slot->events + 1
             && record->window == w->name_number) {
-            if (is_inside(m, record))
+            if (ftrma_is_inside(m, record->at, record->bytes))
                 ftrma_part_write(w, target, record->at, record + 1, record->bytes);
             else
                 reader.damaged = 1;
@@ -98,7 +92,7 @@ static int is_in_place(const struct ftrma_log *log, const struct ftrma_slot *slo
     for (int i = 0; (w = ftrma_window_number(i)); i++) {
         struct reach r = {.w = w, .target = w->me, .at = record->at, .span = record->bytes};
         if (w->in_use && w->name_number == record->window)
-            return is_inside(&w->members[w->me], record)
+            return ftrma_is_inside(&w->members[w->me], record->at, record->bytes)
                    && !memcmp(ftrma_direct(&r), record + 1, record->bytes);
     }
     return 0;

@@ -151,6 +151,13 @@ struct reach {
 int ftrma_reach_layout(struct window *w, const char *call, int target, MPI_Aint disp, int count,
                        MPI_Datatype type, struct reach *r);
 
+/* 1 if all of a place is in the member's part. ftrma_reach() spells this test out: by this function
+   GCC 12 makes longer code of a Put. */
+static inline int ftrma_is_inside(const struct ftrma_member *m, uint64_t at, uint64_t bytes)
+{
+    return at <= m->size_bytes && bytes <= m->size_bytes - at;
+}
+
 /* Find the stretch that `count` elements of a type touch at a displacement; call: its name in
    errors. An MPI code. */
 static inline int ftrma_reach(struct window *w, const char *call, int target, MPI_Aint disp,

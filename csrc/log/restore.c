@@ -16,7 +16,7 @@ int ftrma_window_apply(const struct ftrma_record *record)
     for (int i = 0; (w = ftrma_window_number(i)); i++)
         if (w->name_number == record->window) {
             struct ftrma_member *m = &w->members[w->me];
-            if (record->at > m->size_bytes || record->bytes > m->size_bytes - record->at)
+            if (!ftrma_is_inside(m, record->at, record->bytes))
                 return 0;
             char *base = w->allocated ? part(w, w->me) : (char *)(uintptr_t)m->base;
             memcpy(base + record->at, record + 1, record->bytes);

@@ -41,6 +41,7 @@ REPORT_S = 2.0  # how often it is told that a node is not reached
 PARTS = 16384  # of a node's windows; an unused entry has no memory
 AGAIN_S = 1.0  # an agent that ends sooner, or by an error, may fail again
 TRIES = 10  # so many failing agents in a row are given up
+KILLED = "it was killed"  # an agent that ends otherwise says why
 # Like ``python -m``, but without the current directory, in which there may be any file.
 AGENT = ("import sys; getattr(sys.flags, 'safe_path', 0) or sys.path.pop(0); import runpy; "
          "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)")
@@ -56,9 +57,6 @@ def has_ended(alive: int) -> bool:
     end = select.poll()
     end.register(alive, select.POLLIN)
     return bool(end.poll(0))
-
-
-KILLED = "it was killed"
 
 
 def said_at_end(alive: int) -> str:

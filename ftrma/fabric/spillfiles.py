@@ -247,11 +247,11 @@ class Part:
 
     def sums(self, name: str) -> np.ndarray[Any, np.dtype[np.uint32]]:
         """Checksums of the blocks of a file."""
+        import numpy as np
+
         sums = _bytes_of(self.directory, self.point, f"{name}.crc")
         if hashlib.sha256(sums).hexdigest() != self.content["files"][name]["crc_sha256"]:
             raise Damaged(f"{self.point.name}/{name}.crc was damaged")
-        import numpy as np
-
         return np.frombuffer(sums, "<u4")
 
     @contextlib.contextmanager

@@ -13,7 +13,7 @@ import socket
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -172,19 +172,30 @@ def measured(
     found: dict[str, dict[str, Any]], probes: dict[str, socket.socket]
 ) -> Iterator[Finding]:
     """Measure the ways between this host and the others, and between these."""
-    ways = {host: measure(probes[host]) for host in found}
-    yield clocks({host: way["ahead_s"] for host, way in ways.items()})
+    ways = {host: _tried(measure, probes[host]) for host in found}
+    yield clocks({host: way["ahead_s"] for host, way in ways.items() if "error" not in way})
     pairs = [*itertools.combinations(found, 2)]
     if len(found) > PAIRS_OF:
         pairs = [*itertools.pairwise(found), ([*found][-1], next(iter(found)))]
     between = {}
     for one, other in pairs:
-        address = ask(probes[other], "listen")["address"]
-        between[one, f"to {other} "] = ask(probes[one], "measure", address=address)
+        asked = _tried(ask, probes[other], "listen")
+        between[one, f"to {other} "] = asked if "error" in asked else _tried(
+            ask, probes[one], "measure", address=asked["address"])
     has = {host: f"{said['cores']} cores, {said['free_bytes'] / 2**30:.1f} GiB free in /dev/shm; "
            for host, said in found.items()}
     yield from judge_ways({(host, f"{has[host]}from here "): way for host, way in ways.items()})
     yield from judge_ways(between)
+
+
+def _tried(call: Callable[..., dict[str, Any]], probe: socket.socket, *words: str,
+           **data: Any) -> dict[str, Any]:
+    """Ask a probe. One that does not answer is not asked again: its answer may still come."""
+    try:
+        return call(probe, *words, **data)
+    except (OSError, ValueError) as error:
+        probe.close()
+        return {"error": f"its probe does not answer: {error}"}
 
 
 def clocks(apart: dict[str, float]) -> Finding:

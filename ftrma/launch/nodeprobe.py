@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import select
 import socket
 import statistics
 import sys
@@ -133,19 +134,21 @@ class Probe:
         connection.sendall(link.line(event, **answer))
 
     def _listen(self, connection: socket.socket) -> None:
-        """Serve one probe that connects."""
+        """Serve one probe that connects, unless the caller asks for something else before."""
         listening = Connections(self.key, self.bind, self._take, lambda peer: None)
         assert listening.address
         connection.sendall(link.line("listen", address=listening.address.text()))
         deadline, self.comes = time.monotonic() + timeouts.EACH_HOST.s, None
-        while not self.comes and time.monotonic() < deadline:
-            listening.pump(0.05)
-        if self.comes:
-            with listening.let_go(self.comes) as other:
-                other.settimeout(timeouts.EACH_HOST.s)
-                other.sendall(link.line("hello"))
-                self.serve(other)
-        listening.close()
+        with contextlib.closing(listening):
+            while not self.comes and time.monotonic() < deadline:
+                listening.pump(0.05)
+                if select.select([connection], [], [], 0)[0]:
+                    return
+            if self.comes:
+                with listening.let_go(self.comes) as other:
+                    other.settimeout(timeouts.EACH_HOST.s)
+                    other.sendall(link.line("hello"))
+                    self.serve(other)
 
     def _take(self, peer: Peer, _hello: bytes) -> None:
         self.comes = peer

@@ -1,7 +1,7 @@
 """Arrays and tables in files of which each of several slots reads a share.
 
 A file that is unusual has no slices: `arrayfiles` reads it whole, and has the words for what is
-wrong with it. That decision follows from the file's directory alone, so all slots come to it.
+wrong with it. Slots agree on that, since one of them may be unable to read it.
 """
 
 from __future__ import annotations
@@ -94,24 +94,15 @@ def arrays(path: Source, name: str, weighted: bool | None, key: str, comm: Any) 
     Raises:
         ValueError: it cannot be read; on all slots.
 
-    MPI: collective over all slots, unless None is returned.
+    MPI: collective over all slots.
     """
     try:
-        found = members(path)
-        names = None if found is None else columns_of(found)
-        if found is None or names is None or (weighted and len(names) < 3):
-            return None
-        small = arrayfiles.unpack(path, name, ("shape", "format", "n"))
-        n, order = _vertices(found, small), "csr"
-        if names[0] == "indptr":
-            order = bytes(small.get("format", np.array(b"csr")).item()).decode()
-            ptr = arrayfiles.unpack(path, name, ("indptr",))["indptr"].astype(np.int64)
-            if (np.diff(ptr, prepend=0) < 0).any() or ptr[-1:].tolist() != [found["indices"].size]:
-                return None
+        usual = _usual(path, name, weighted)
     except Exception:  # of zipfile, zlib and NumPy: who reads the whole file has the words
+        usual = None
+    if not all(shuffle.agree(comm, (usual is not None,))[0]) or usual is None:
         return None
-    if n == 0 or order not in ("csr", "csc") or not found[names[1]].size:
-        return None
+    found, names, n, order = usual
     of = _Arrays(path, name, found, names[:2] if weighted is False else names, order, comm)
     sliced = Sliced(comm, f"{key} {weighted}", of.read, of.sums, of.check)
     most, _, count, weight = sliced.look()
@@ -121,6 +112,26 @@ def arrays(path: Source, name: str, weighted: bool | None, key: str, comm: Any) 
 
     return Graph(most + 1 if n is None else n, chunks, name, edges=count, slices=sliced.slices,
                  least_weight=weight)
+
+
+def _usual(path: Source, name: str,
+           weighted: bool | None) -> tuple[dict[str, Member], list[str], int | None, str] | None:
+    """The arrays of a file, the names of those of its edges, its vertices if it tells them, and
+    "csr" or "csc" if it is a matrix of pointers; None: the file is unusual."""
+    found = members(path)
+    names = None if found is None else columns_of(found)
+    if found is None or names is None or (weighted and len(names) < 3):
+        return None
+    small = arrayfiles.unpack(path, name, ("shape", "format", "n"))
+    n, order = _vertices(found, small), "csr"
+    if names[0] == "indptr":
+        order = bytes(small.get("format", np.array(b"csr")).item()).decode()
+        ptr = arrayfiles.unpack(path, name, ("indptr",))["indptr"].astype(np.int64)
+        if (np.diff(ptr, prepend=0) < 0).any() or ptr[-1:].tolist() != [found["indices"].size]:
+            return None
+    if n == 0 or order not in ("csr", "csc") or not found[names[1]].size:
+        return None
+    return found, names, n, order
 
 
 def _vertices(found: dict[str, Member], small: dict[str, AnyArray]) -> int | None:

@@ -192,8 +192,7 @@ def of_frames(frames: Any, name: str, wishes: Wishes) -> Graph:
             most = max(most, int(source.max()), int(target.max()))
             least = min(least, int(source.min()), int(target.min()))
     base = int(wishes.one_based and not labelled)
-    if least < base:
-        raise ValueError(f"{name}: an edge has id {least}; ids begin at {base}")
+    _check_base(least, name, wishes)
 
     def chunks() -> Iterator[EdgeArrays]:
         if not labelled:

@@ -245,6 +245,25 @@ def test_checksums_are_joined(first: bytes, second: bytes) -> None:
     assert whole == zlib.crc32(first + second)
 
 
+def test_arrays_that_one_slot_cannot_read_by_slices_are_read_whole(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: slots agree on whether a file has slices, and none waits for the others alone."""
+    path, failing = tmp_path / "a.npz", iter([True])
+    np.savez(path, src=np.arange(50), dst=np.arange(50)[::-1])
+    usual = arrayslices._usual
+
+    def once(*given: Any) -> Any:
+        if next(failing, False):
+            raise OSError("a stale file handle")
+        return usual(*given)
+
+    monkeypatch.setattr(arrayslices, "_usual", once)
+    found = on_all(3, lambda comm: data.load(path, comm=comm))
+    assert [graph.n for graph in found] == [50] * 3
+    assert [graph.slices for graph in found] == [None] * 3
+    assert all(graph.slices for graph in on_all(3, lambda comm: data.load(path, comm=comm)))
+
+
 def test_a_wrong_line_is_told_by_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: with its number in the whole text, whichever slot has read it, and where n is given."""
     monkeypatch.setattr(files, "TEXT_BYTES", 64)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from typing import Any
 
 import pytest
 
+from ftrma.host import timeouts
 from ftrma.host.key import Key
 from ftrma.host.listening import Bind
 from ftrma.launch import nodechecks, nodeprobe
@@ -56,6 +58,30 @@ def test_a_slow_way_is_noted_and_a_missing_one_fails() -> None:
                            "others: choose a faster interface by --bind, or look at the cable")
 
 
+def connected() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        here = socket.create_connection(server.getsockname())
+        return here, server.accept()[0]
+
+
+def test_a_probe_that_does_not_answer_spoils_no_other_finding() -> None:
+    pairs = {host: connected() for host in ("n1", "n2")}
+    probe = nodeprobe.Probe(Key.make(), Bind("127.0.0.1"))
+    serving = threading.Thread(target=probe.serve, args=(pairs["n1"][1],))
+    serving.start()
+    pairs["n2"][1].close()
+    for here, _ in pairs.values():
+        here.settimeout(20.0)
+    found = [*nodechecks.measured({"n1": HOST, "n2": HOST},
+                                  {host: here for host, (here, _) in pairs.items()})]
+    assert [(name, verdict) for name, verdict, _ in found] == [
+        ("clocks", "ok"), ("n1", "ok"), ("n2", "FAIL"), ("n1", "FAIL")]
+    assert all("does not answer" in text for _, verdict, text in found if verdict == "FAIL")
+    pairs["n1"][0].close()
+    serving.join(30.0)
+    assert not serving.is_alive()
+
+
 def test_options_for_other_hosts_are_read() -> None:
     assert nodechecks.read("", "") == ([], Bind())
     assert nodechecks.read("--host a,b", "127.0.0.1") == (["--host", "a,b"], Bind("127.0.0.1"))
@@ -89,6 +115,11 @@ def test_a_probe_measures_another() -> None:
     address = nodeprobe.ask(here, "listen")["address"]
     threading.Timer(0.5, other._measure, [nodeprobe.link.Address.parse(address)]).start()
     assert "cannot reach" in stranger._measure(nodeprobe.link.Address.parse(address))["error"]
+    began = time.monotonic()
+    for _ in range(2):  # nobody has come to the first address
+        assert "address" in nodeprobe.ask(here, "listen")
+    nodeprobe.ask(here, "pong")
+    assert time.monotonic() - began < timeouts.EACH_HOST.s / 2
     here.close()
     serving.join(30.0)
     assert not serving.is_alive()
