@@ -96,11 +96,13 @@ def test_a_checksum_rank_dies(place: str) -> None:
     "c0@fold:3+0@stagers.half:4", "0@staged:4+s0@repair",
 ], full=["c0@commit:2+1@staged:3"]))
 def test_several_deaths(rules: str) -> None:
-    """Law: also amid a recovery, and with m = 2 two at once."""
+    """Law: also amid a recovery, and with m = 2 two at once. Either of two parities commits, so
+    that one of them may never come to do so."""
     rule = rules.split("+")
     result = stagers("--spares", "4", "--checksums", "2", "--group-size", "4", *kill(*rule))
     assert_same(result)
-    assert set(kinds(result)) <= {"reentry"} and len(deaths(result)) == len(rule), result
+    sure = sum("@commit" not in one for one in rule)
+    assert set(kinds(result)) <= {"reentry"} and len(rule) >= len(deaths(result)) >= sure, result
 
 
 @pytest.mark.parametrize("rules", tiers([
