@@ -2,7 +2,8 @@
 
     python -m campaign DIRECTORY [--first SEED] [--seconds S] [--jobs N] [--at-once K]
     python -m campaign --seed SEED [DIRECTORY]      one job, with what it says
-    python -m campaign --report FILE...             sums up files of records
+    python -m campaign --report FILE... [--onto SUMMARY]
+                        sums up files of records, and adds a summary of other seeds
 
 A campaign can be ended at any time. Begun again in its directory it goes on with the next numbers;
 each job is one line in DIRECTORY/jobs.jsonl. The exit status is 1 if a job ended otherwise than it
@@ -55,6 +56,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--at-once", type=int, default=2, help="jobs that run at a time (2)")
     parser.add_argument("--seed", type=int, help="the one job to run")
     parser.add_argument("--report", nargs="+", metavar="FILE", help="files of records")
+    parser.add_argument("--onto", metavar="SUMMARY", help="the JSON of a report, to be added to")
     return parser.parse_args(words)
 
 
@@ -95,7 +97,8 @@ def main(words: list[str]) -> int:
         compileall.compile_dir(TESTS.parent / folder, quiet=2)
     given = parse(words)
     if given.report:
-        found = summary(read(Path(name) for name in given.report))
+        earlier = json.loads(Path(given.onto).read_text()) if given.onto else None
+        found = summary(read(Path(name) for name in given.report), earlier)
         print(json.dumps(found, indent=1))
         print(page(found), file=sys.stderr)
         return 0

@@ -122,12 +122,12 @@ def judge_end(case: Case, result: Result, deaths: list[dict[str, Any]], outside:
     """
     told, status = result.stderr, result.status
     lost = most_lost(case, deaths) + outside
-    relaunches = sum(r["kind"] == "relaunch" for r in result.stats.get("recoveries", []))
+    launched = told.count("launching the job again")  # also what did not come to an end
     last = next((line for line in reversed(told.splitlines()) if "error" in line), "")
     if status == OURS and any(word in told for word in CATASTROPHES):
         ok = lost > case.strength
     elif status == OURS and GIVING_UP in told:
-        ok = relaunches >= MOST_RELAUNCHES
+        ok = launched >= MOST_RELAUNCHES
     elif status == OURS and "NotRecoverable" in told:
         ok = case.policy == "causal" and bool(deaths)
     elif status == KILLED and REPEATED in told:

@@ -75,7 +75,6 @@ def sum_up(records: list[dict[str, Any]]) -> dict[str, Any]:
     for death in deaths:
         death["place"] = OUTSIDE if death["place"] == "unknown" else death["place"].split(":")[0]
     ends = Counter(record["end"] for record in records)
-    bad = sum(ends[end] for end in (WRONG, GAVE_UP, HUNG, UNTIDY))
     agents = sum(record["agents"] for record in records)
     struck = Counter(strike["what"] for record in records for strike in record["strikes"])
     roles = Counter(death["role"] for death in deaths) + Counter({"agent": agents})
@@ -97,21 +96,44 @@ def sum_up(records: list[dict[str, Any]]) -> dict[str, Any]:
         "twins": sum(record["twins"][0] for record in records),
         "twins_that_differ": sum(record["twins"][1] for record in records),
         "ends": {end: ends[end] for end in ENDS},
-        "bounds_95": {end: bound(ends[end], len(records)) for end in (WRONG, GAVE_UP, HUNG, UNTIDY)}
-        | {"any": bound(bad, len(records))},
-        "bound_95_of_a_death": bound(bad, max(len(deaths) + agents, 1)),
         "failures": [{"seed": r["seed"], "commit": r["commit"], "program": r["program"],
                       "end": r["end"], "why": r["why"]}
                      for r in records if r["end"] not in (RIGHT, HONEST)],
     }
 
 
-def summary(records: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Sum up records by method."""
+def add(first: Any, second: Any) -> Any:
+    """Add counts of two campaigns, name by name; texts are joined."""
+    if isinstance(first, dict):
+        both = {name: add(first[name], second[name]) if name in first and name in second
+                else first.get(name, second.get(name)) for name in first | second}
+        counts = all(isinstance(value, int) for value in both.values())
+        return dict(sorted(both.items(), key=lambda item: -item[1])) if counts else both
+    if isinstance(first, float):
+        return round(first + second, 2)
+    return f"{first}, {second}" if isinstance(first, str) else first + second
+
+
+def bounded(found: dict[str, Any]) -> dict[str, Any]:
+    """Counts of a method, with the bounds that follow from them."""
+    jobs, ends = found["jobs"], {end: found["ends"][end] for end in ENDS}
+    failed = {end: ends[end] for end in (WRONG, GAVE_UP, HUNG, UNTIDY)}
+    bad = sum(failed.values())
+    return found | {
+        "ends": ends,
+        "bounds_95": {end: bound(count, jobs) for end, count in (failed | {"any": bad}).items()},
+        "bound_95_of_a_death": bound(bad, max(found["deaths"], 1)),
+    }
+
+
+def summary(records: Iterable[dict[str, Any]], earlier: dict[str, Any] | None = None,
+            ) -> dict[str, Any]:
+    """Sum up records by method, and add summaries of before."""
     by_method: dict[str, list[dict[str, Any]]] = {}
     for record in records:
         by_method.setdefault(record["method"], []).append(record)
-    return {method: sum_up(found) for method, found in by_method.items()}
+    found = {method: sum_up(of) for method, of in by_method.items()}
+    return {method: bounded(counts) for method, counts in add(earlier or {}, found).items()}
 
 
 def row(name: str, value: Any) -> str:

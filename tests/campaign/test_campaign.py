@@ -91,8 +91,10 @@ def test_checkpoints_that_differ_are_seen() -> None:
     (ended(70, "error: CatastrophicFailure: x", failures=[]), 0, GAVE_UP),
     (ended(70, "error: CatastrophicFailure: x", failures=[]), 2, HONEST),
     (ended(70, "error: x (--max-relaunch); giving up"), 0, GAVE_UP),
-    (ended(70, "error: x (--max-relaunch); giving up", recoveries=[{"kind": "relaunch"}] * 3), 0,
+    (ended(70, "x; launching the job again\n" * 3 + "error: x (--max-relaunch); giving up"), 0,
      HONEST),
+    (ended(70, "x; launching the job again\n" * 2 + "error: x (--max-relaunch); giving up"), 0,
+     GAVE_UP),
     (ended(70, "error: NotRecoverable: x"), 0, GAVE_UP),  # its policy allows to go back
     (ended(1), 0, GAVE_UP),
     (ended(recoveries=[{"kind": "relaunch"}] * 3), 0, GAVE_UP),  # for two deaths
@@ -129,6 +131,15 @@ def test_records_are_summed_up(tmp_path: Path) -> None:
     assert found["a"]["ends"]["hung"] == 1 and found["a"]["failures"][0]["seed"] == 9
     assert found["a"]["bounds_95"]["any"] == bound(1, 2)
     assert "seed 9 (dht 1, c): hung" in page(found)
+    later = summary([record | {"seed": 12, "program": "ft", "recoveries": ["relaunch"]}], found)
+    assert later["b"] == found["b"] and later["a"]["jobs"] == 3
+    assert later["a"]["seeds"] == "4, 9, 12"
+    assert later["a"]["programs"] == {"dht": 2, "ft": 1}
+    assert later["a"]["recoveries"] == {"causal": 4, "relaunch": 1}
+    assert later["a"]["ends"] == {"right": 2, "honest": 0, "wrong": 0, "gave up": 0, "hung": 1,
+                                  "untidy": 0}
+    assert later["a"]["failures"] == found["a"]["failures"]
+    assert later["a"]["bounds_95"]["any"] == bound(1, 3)
 
 
 def test_the_page_has_what_was_found() -> None:
