@@ -38,7 +38,7 @@ from .launching import BenchError, JsonObject
 WINDOW, PART_BYTES, PATIENCE_S = 1, 4 << 20, 20.0
 WORD = (1).to_bytes(8, "little")
 HEAD_BYTES = 4096  # of the part's file
-MESSAGE_BYTES = 56  # a head and a word
+MESSAGE_BYTES = 72  # a head and a word
 BATCHES = {"put 1 MiB + flush": 20, "put 8 B, pipelined": 20_000}
 IDLE_S = 1.0
 ECHO = """

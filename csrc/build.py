@@ -54,7 +54,7 @@ SOURCES = {
     "wire": [
         *("agent.c", "peer.c", "apply.c", "grant.c", "failpoint.c", "reply.c", "combine.c"),
         *("ledger.c", "parts.c", "roles.c", "origin.c", "await.c", "retransmit.c", "engine.c"),
-        *("tcp.c", "tcp_connection.c", "message.c", "mirror.c", "merge.c", "spokes.c",
+        *("tcp.c", "tcp_connection.c", "message.c", "sum.c", "mirror.c", "merge.c", "spokes.c",
           "detached.c"),
     ],
 }

@@ -30,7 +30,8 @@ from ftrma.native.wire import Ack, Kind
 WINDOW = 7
 PATIENCE_S = 10.0
 HEAD_BYTES, WORDS, FIRST_WORD = 4096, 1024, 64  # of a part's file, the part comes behind it
-HEAD = struct.Struct("<HBBIQIIIIQQ")  # struct ftrma_wire_head
+HEAD = struct.Struct("<HBBIQIIIIQQ16x")  # struct ftrma_wire_head, without its sums
+SUMS = struct.Struct("<QQ")  # its end
 
 
 def _named(engine: str) -> Any:
@@ -185,7 +186,7 @@ class Raw:
         address, key = node.reach(), agents.key_of_wire(node.key)
         self.socket = socket.create_connection((address.addresses[0], address.port), PATIENCE_S)
         said = {**agents.hello(slot, incarnation, socket.gethostname()), **hello}
-        self.welcome = link.introduce(self.socket, key, link.line("hello", **said))
+        self.welcome = link.introduce(self.socket, key, agents.hello_line(key, said))
         self.bytes = b""
 
     def send(self, data: bytes) -> None:
@@ -219,6 +220,35 @@ class Raw:
         self.socket.close()
 
 
+def sum_of(data: bytes) -> int:
+    """The sum of ``csrc/wire/sum.h``, written once more."""
+    all_bits, step, lines = 2**64 - 1, 0x9E3779B97F4A7C15, len(data) // 64
+
+    def mix(word: int) -> int:
+        word = word * step & all_bits
+        return word ^ word >> 32
+
+    words = [int.from_bytes(data[at : at + 8], "little") for at in range(0, len(data), 8)]
+    plain, summed = [*range(1, 9)], [0] * 8
+    for line in range(lines):
+        for i, word in enumerate(words[8 * line : 8 * line + 8]):
+            plain[i] = plain[i] + word & all_bits
+            summed[i] = summed[i] + plain[i] & all_bits
+            if line % 64 == 63 or line == lines - 1:
+                plain[i] = mix(plain[i] ^ summed[i])
+                summed[i] = mix(summed[i] ^ plain[i])
+    left = [*(plain + summed if lines else []), *words[8 * lines :]]
+    mixed = (mix(word + i * step & all_bits) for i, word in enumerate(left))
+    return sum(mixed, len(data)) & all_bits
+
+
+def sealed(head: bytes, payload: bytes) -> bytes:
+    """A message with its sums."""
+    begin = head[: HEAD.size - SUMS.size]
+    begin += (sum_of(payload) if payload else 0).to_bytes(8, "little")
+    return begin + sum_of(begin).to_bytes(8, "little") + payload
+
+
 def message(kind: Kind | int, payload: bytes = b"", *, number: int = 0, op: int = 0, type_: int = 0,
             window: int | None = None, target: int = 0, generation: int = 1, offset: int = 0,
             operand: int = 0, roles_number: int = 0, length: int | None = None,
@@ -228,7 +258,7 @@ def message(kind: Kind | int, payload: bytes = b"", *, number: int = 0, op: int 
     head = HEAD.pack(kind, format_, op << 4 | type_, len(payload) if length is None else length,
                      number, roles_number, (WINDOW if about else 0) if window is None else window,
                      target, generation, offset, operand)
-    return head + payload
+    return sealed(head, payload)
 
 
 @contextlib.contextmanager

@@ -2,7 +2,8 @@
  *
  * The agent is one thread, so that requests need no lock against each other, and it never waits
  * inside of a request. A request that cannot be carried out now is parked (grant.c) or rejected. A
- * message that nobody could carry out ends its connection, and no other.
+ * message that nobody could carry out ends its connection, and no other; so does one that was changed
+ * on its way, which comes again over the next connection.
  */
 #include "agent_state.h"
 
@@ -241,7 +242,11 @@ static void take(int got, struct ftrma_peer *peer, const struct ftrma_wire_head 
         got > 0 ? obey(peer, head, payload) : ftrma_connection_failure(peer->connection);
     if (!fault)
         return;
-    ftrma_reply_broken(peer, fault); /* goes nowhere if the connection is broken */
+    int damaged = fault == ftrma_message_damaged;
+    peer->agent->damaged += (uint64_t)damaged;
+    peer->agent->damage_new |= damaged;
+    if (!damaged)
+        ftrma_reply_broken(peer, fault); /* goes nowhere if the connection is broken */
     ftrma_peer_leave(peer);
 }
 
@@ -275,8 +280,8 @@ int ftrma_agent_serve(struct ftrma_agent *a, int timeout_ms)
             ftrma_grant_retry(a, attempt);
         if (a->scan_due)
             ftrma_spokes_scan(a);
-        if (a->hub_lost) {
-            a->hub_lost = 0;
+        if (a->hub_lost || a->damage_new) {
+            a->hub_lost = a->damage_new = 0;
             return 0;
         }
         int soon = (a->parked_changes || a->neighbours_until) && timeout_ms;
@@ -323,6 +328,11 @@ int ftrma_agent_open(const char *path, const char *engine, struct ftrma_agent **
     __atomic_add_fetch(&a->ledger->header->agents, 1, __ATOMIC_SEQ_CST);
     *agent = a;
     return 0;
+}
+
+uint64_t ftrma_agent_damaged(const struct ftrma_agent *a)
+{
+    return a->damaged;
 }
 
 void ftrma_agent_close(struct ftrma_agent *a)

@@ -46,6 +46,8 @@ struct ftrma_agent {
     uint32_t node;               /* 0: the hub */
     int scan_due;                /* words may have changed: scan for them */
     int hub_lost;                /* the hub's connection has ended; ftrma_agent_serve() returns */
+    uint64_t damaged;            /* messages that were changed on their way */
+    int damage_new;              /* one has come since; ftrma_agent_serve() returns */
     char reason[256];            /* why hub and spoke cannot mirror with each other; "": they can */
     struct ftrma_parked *parked, **last_parked; /* in the order in which they came */
     unsigned char *scratch;                     /* FTRMA_WIRE_PAYLOAD_BYTES bytes */

@@ -143,17 +143,10 @@ const char *ftrma_apply_set(const struct ftrma_request *r)
 
 const char *ftrma_apply_get(const struct ftrma_request *r)
 {
-    struct ftrma_ledger *l = r->peer->agent->ledger;
-    const struct ftrma_wire_part *place = &part_of(r)->place;
     uint64_t n = runs_of(r->head);
     unsigned char *data = r->peer->agent->scratch, *to = data;
     const char *fault = NULL;
-    if (!n && !place->pid) {
-        ftrma_reply(r->peer, r->head, FTRMA_WIRE_DATA, 0,
-                    l->mapped[r->part].map + place->at + r->head->offset, r->head->operand);
-        return NULL;
-    }
-    if (!n) {
+    if (!n) { /* copied, too: others may store there between the sum and the sending */
         fault = reach(r, r->head->offset, to, r->head->operand, 0);
         to += r->head->operand;
     }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "message.h"
 #include "retransmit.h"
 
 #define MOST_MS 20 /* between two tries to connect; a dead agent is replaced within 200 ms */
@@ -161,10 +162,13 @@ static void take_all(struct ftrma_origin *o)
     void *node;
     for (int got; (got = ftrma_engine_next(o->engine, &node, &head, &payload));) {
         struct ftrma_origin_node *n = node;
-        if (got > 0) {
+        const char *fault = got > 0 ? ftrma_message_payload_fault(&head, payload)
+                                    : ftrma_connection_failure(n->connection);
+        if (got > 0 && !fault) {
             take_reply(o, (uint32_t)(n - o->nodes), &head, payload);
             continue;
         }
+        o->damaged += fault == ftrma_message_damaged;
         ftrma_connection_close(n->connection);
         *n = (struct ftrma_origin_node){0};
     }

@@ -9,7 +9,7 @@
 #ifndef FTRMA_ENGINE_H
 #define FTRMA_ENGINE_H
 
-#include "wire.h"
+#include "message.h"
 
 /* The first members of the structs by which an engine keeps itself and a connection. */
 struct ftrma_engine {
@@ -45,7 +45,8 @@ struct ftrma_engine_ops {
     /* Bytes that the other end has not taken yet. */
     size_t (*unsent)(const struct ftrma_connection *connection);
 
-    /* Send a message, at the latest with the next wait. A failure is told by `next` alone. */
+    /* Send a message, at the latest with the next wait. A failure is told by `next` alone. Whoever
+       takes the message compares its payload with its sum. */
     void (*send)(struct ftrma_connection *connection, const struct ftrma_wire_head *head,
                  const void *payload);
     /* The next message, from all connections in turn. 1: there is one, and its payload is valid
@@ -113,7 +114,9 @@ static inline size_t ftrma_connection_unsent(const struct ftrma_connection *conn
 static inline void ftrma_connection_send(struct ftrma_connection *connection,
                                          const struct ftrma_wire_head *head, const void *payload)
 {
-    connection->ops->send(connection, head, payload);
+    struct ftrma_wire_head sealed = *head;
+    ftrma_message_seal(&sealed, payload);
+    connection->ops->send(connection, &sealed, payload);
 }
 
 #endif

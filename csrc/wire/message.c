@@ -1,12 +1,35 @@
 /* The rules for heads and payloads, which are checked before anything is done. A peer whose message
- * breaks them is told the rule, and loses its connection.
+ * breaks them is told the rule, and loses its connection. Before that, sums show whether it is still
+ * the message that was sent.
  */
 #include "message.h"
 
+#include <stddef.h>
 #include <string.h>
+
+#include "sum.h"
 
 #define RUN ((uint32_t)sizeof(struct ftrma_wire_run))
 #define WORD ((uint32_t)sizeof(struct ftrma_wire_word))
+
+const char *const ftrma_message_damaged = "it was changed on its way";
+
+static uint64_t sum_of_head(const struct ftrma_wire_head *head)
+{
+    return ftrma_sum(head, offsetof(struct ftrma_wire_head, head_sum));
+}
+
+static uint64_t sum_of_payload(const struct ftrma_wire_head *head, const void *payload)
+{
+    return head->length ? ftrma_sum(payload, head->length) : 0;
+}
+
+void ftrma_message_seal(struct ftrma_wire_head *head, const void *payload)
+{
+    if (!head->payload_sum)
+        head->payload_sum = sum_of_payload(head, payload);
+    head->head_sum = sum_of_head(head);
+}
 
 size_t ftrma_message_element(int type)
 {
@@ -125,6 +148,12 @@ int ftrma_message_among_agents(const struct ftrma_wire_head *head)
 
 const char *ftrma_message_fault(const struct ftrma_wire_head *head, int side)
 {
+    return head->head_sum != sum_of_head(head) ? ftrma_message_damaged
+                                               : ftrma_message_broken_rule(head, side);
+}
+
+const char *ftrma_message_broken_rule(const struct ftrma_wire_head *head, int side)
+{
     if (head->format != FTRMA_WIRE_FORMAT)
         return "another format of messages";
     if (!head->kind || head->kind >= FTRMA_WIRE_KINDS)
@@ -160,6 +189,8 @@ static const char *runs_fault(const void *payload, uint64_t n, uint64_t bytes)
 const char *ftrma_message_payload_fault(const struct ftrma_wire_head *head, const void *payload)
 {
     uint64_t n = head->operand, length = head->length, size = sizeof(struct ftrma_wire_run);
+    if (head->payload_sum != sum_of_payload(head, payload))
+        return ftrma_message_damaged;
     if (head->kind == FTRMA_WIRE_GETV)
         return runs_fault(payload, length / size, FTRMA_WIRE_PAYLOAD_BYTES);
     if (head->kind != FTRMA_WIRE_PUTV)

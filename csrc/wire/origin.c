@@ -17,6 +17,7 @@
 #include "await.h"
 #include "message.h"
 #include "retransmit.h"
+#include "sum.h"
 
 #define MOST_KEPT (4u << 20) /* bytes that wait for an acknowledgement of one target */
 
@@ -80,10 +81,12 @@ static int put(struct ftrma_origin *o, uint32_t target, struct ftrma_wire_head *
     struct ftrma_wire_head *kept = ftrma_retransmit_add(o, target, head, &payload);
     if (!kept)
         return -ENOMEM;
-    if (ahead)
+    if (ahead) {
         memcpy(payload, runs, ahead);
-    if (bytes)
         memcpy(payload + ahead, data, bytes);
+    } else if (bytes) {
+        kept->payload_sum = ftrma_sum_copy(payload, data, bytes);
+    }
     ftrma_retransmit_send(o, target, kept, payload);
     return FTRMA_OK;
 }
@@ -270,7 +273,8 @@ int ftrma_origin_atomic_begin(struct ftrma_origin *o, int kind, int op, int type
     if (result)
         return result;
     if (kind < FTRMA_WIRE_ACC || kind > FTRMA_WIRE_CAS || bytes > FTRMA_WIRE_ATOMIC_BYTES || op < 0
-        || op > 15 || type < 0 || type > 15 || ftrma_message_fault(&head, FTRMA_WIRE_REQUESTS))
+        || op > 15 || type < 0 || type > 15
+        || ftrma_message_broken_rule(&head, FTRMA_WIRE_REQUESTS))
         return -EINVAL;
     return begin(o, target, &head, data);
 }
@@ -282,6 +286,11 @@ int ftrma_origin_atomic(struct ftrma_origin *o, int kind, int op, int type, uint
     int result =
         ftrma_origin_atomic_begin(o, kind, op, type, target, window, offset, compare, data, bytes);
     return result ? result : ftrma_origin_finish(o, target, answer);
+}
+
+uint64_t ftrma_origin_damaged(const struct ftrma_origin *o)
+{
+    return o->damaged;
 }
 
 int ftrma_origin_answered(struct ftrma_origin *o, uint32_t target)

@@ -52,7 +52,7 @@ struct ftrma_origin {
     void *arg;
     uint32_t ntargets, nnodes, roles_number;
     int stale, timeout_ms;
-    uint64_t token;
+    uint64_t token, damaged; /* damaged: replies that were changed on their way */
     struct ftrma_origin_query query;
     struct ftrma_origin_target *targets;
     struct ftrma_origin_node *nodes;

@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 /* CFFI-BEGIN */
-#define FTRMA_WIRE_FORMAT 4 /* version of the messages; both ends of a connection need the same */
+#define FTRMA_WIRE_FORMAT 5 /* version of the messages; both ends of a connection need the same */
 #define FTRMA_WIRE_PAYLOAD_BYTES 262144 /* at most, behind a head; longer accesses are cut up */
 #define FTRMA_WIRE_ATOMIC_BYTES 1024 /* at most, of one accumulate; longer ones are cut up */
 #define FTRMA_WIRE_RUNS 4096         /* at most, of one PUTV or GETV */
@@ -145,6 +145,9 @@ struct ftrma_wire_head {
     uint32_t generation; /* of the target's parts */
     uint64_t offset;
     uint64_t operand;
+    uint64_t payload_sum; /* of the bytes behind the head (sum.h); 0: there are none, or
+                             before it is sent: nobody has computed it yet */
+    uint64_t head_sum;    /* of the words above: a length is believed before the bytes have come */
 };
 
 struct ftrma_wire_run {
@@ -268,6 +271,8 @@ int ftrma_agent_adopt(struct ftrma_agent *agent, int fd, uint32_t origin, uint64
 int ftrma_agent_watch(struct ftrma_agent *agent, int fd);
 /* Serve until the watched descriptor can be read, or milliseconds have passed (-1: never). */
 int ftrma_agent_serve(struct ftrma_agent *agent, int timeout_ms);
+/* Messages that were changed on their way, so far. ftrma_agent_serve() returns behind each. */
+uint64_t ftrma_agent_damaged(const struct ftrma_agent *agent);
 /* Have the agent kill itself when it comes to a failpoint for the count-th time. */
 void ftrma_agent_kill_at(struct ftrma_agent *agent, int failpoint, uint64_t count);
 
@@ -334,6 +339,8 @@ void ftrma_origin_take_roles(struct ftrma_origin *origin, uint32_t roles_number,
    */
 const char *ftrma_origin_reason(struct ftrma_origin *origin);
 void ftrma_origin_retry(struct ftrma_origin *origin);
+/* Replies that were changed on their way, so far. */
+uint64_t ftrma_origin_damaged(const struct ftrma_origin *origin);
 
 int ftrma_origin_put(struct ftrma_origin *origin, uint32_t target, uint32_t window, uint64_t offset,
                      const void *data, size_t bytes);
@@ -396,7 +403,7 @@ int ftrma_origin_tell_roles(struct ftrma_origin *origin, uint32_t node, uint32_t
                                             whoever gives it back rings the agent */
 #define FTRMA_LOCK_HERE(word) (((word) >> 16) & 0x3fffu) /* number of shared holders of the node */
 
-_Static_assert(sizeof(struct ftrma_wire_head) == 48, "it is on the wire");
+_Static_assert(sizeof(struct ftrma_wire_head) == 64, "it is on the wire");
 _Static_assert(sizeof(struct ftrma_wire_ack) == 32, "it is on the wire");
 _Static_assert(sizeof(struct ftrma_wire_word) == 16, "it is on the wire");
 

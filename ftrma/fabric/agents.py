@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import json
 import math
 import os
 import select
@@ -37,6 +38,7 @@ from . import link
 
 Regions = Sequence[tuple[int, int, MirrorKind]]
 WIRE, MIRROR = "wire", "mirror"  # kinds of connections to an agent
+TAG, DAMAGED = "tag", "damaged"  # of a hello; how many replies were changed on their way
 REPORT_S = 2.0  # how often it is told that a node is not reached
 PARTS = 16384  # of a node's windows; an unused entry has no memory
 AGAIN_S = 1.0  # an agent that ends sooner, or by an error, may fail again
@@ -81,6 +83,17 @@ def hello(origin: int, incarnation: int, host: str) -> dict[str, Any]:
 def hello_of_node(node: int, regions: str, host: str) -> dict[str, Any]:
     """Make the hello of a spoke's agent: its node, its mirrored regions, and the hub's host."""
     return {**hello(0, 0, host), "kind": MIRROR, "node": node, "regions": regions}
+
+
+def hello_line(key: Key, said: dict[str, Any]) -> bytes:
+    """Make the line of a hello: a bit of it that changes on its way is noticed by its tag."""
+    said = {"event": "hello", **said}
+    return json.dumps({**said, TAG: tag_of(key, said)}).encode() + b"\n"
+
+
+def tag_of(key: Key, said: dict[str, Any]) -> str:
+    """Make the tag of a hello without one; no other hello has it."""
+    return key.tag(json.dumps(said, sort_keys=True).encode()).hex()
 
 
 def refusal(said: dict[str, Any], host: str, regions: str = "", node: int = 0) -> str:
@@ -221,7 +234,7 @@ def knock(
         tune(connection)
         hasty = _Hasty(connection, alarm, min(deadline, time.monotonic() + timeouts.AGENT_KNOCK.s))
         hasty.connect(ip, port)
-        answer = link.introduce(hasty, key, link.line("hello", **said))
+        answer = link.introduce(hasty, key, hello_line(key, said))
         return connection.detach(), answer
 
 
@@ -258,7 +271,7 @@ class Asking:
         likely = link.likely_first(address.addresses, link.worked.get("agent")) if address else ()
         for ip in likely:
             assert address is not None
-            said = {**self.said, "host": address.host}
+            said = {**self.said, "host": address.host, DAMAGED: self.origin.damaged}
             try:
                 fd, answer = knock(ip, address.port, self.key, said, self.origin.alarm, deadline)
             except (OSError, ValueError) as error:

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from ..fabric import agents, link
-from ..host import timeouts
+from ..host import outfile, timeouts
 from ..host.errors import FtrmaError, no_room
 from ..host.key import Key
 from ..host.listening import Bind
@@ -55,11 +55,24 @@ class AgentListener(Connections):
         bind: where to listen.
         agent: to which connections are handed over.
         node: number of the agent's node, if it mirrors.
+
+    Attributes:
+        damaged: hellos that were changed on their way, or say so of replies; told: the user knows.
     """
 
     def __init__(self, key: Key, bind: Bind, agent: wire.Agent, node: int = 0) -> None:
         super().__init__(agents.key_of_wire(key), bind, self._greet, lambda peer: None)
         self.agent, self.node = agent, node
+        self.damaged, self.told = 0, False
+
+    def tell_damage(self) -> None:
+        """Tell the first message that was changed on its way."""
+        if self.told or not (self.damaged or wire.agent_damaged(self.agent)):
+            return
+        self.told = True
+        outfile.tell(
+            f"warning: a message between {socket.gethostname()} and another node was changed on "
+            "its way; it is sent again, as are later ones, of which nothing is said", needed=True)
 
     def _greet(self, peer: Peer, text: bytes) -> None:
         """Take the hello of a peer that knows the key."""
@@ -67,10 +80,16 @@ class AgentListener(Connections):
             said = json.loads(text)
         except (ValueError, RecursionError):
             said = None
-        host, why = socket.gethostname(), "the hello cannot be read"
+        why, host = "the hello cannot be read", ""  # who is refused by no host tries again
         if isinstance(said, dict):
-            regions = wire.agent_regions(self.agent)
+            regions, tag = wire.agent_regions(self.agent), said.pop(agents.TAG, None)
+            host = socket.gethostname()
             why = agents.refusal(said, host, regions, self.node)
+            if tag != agents.tag_of(self.key, said) and (tag is not None or not why):
+                why, host = "the hello was changed on its way", ""
+                self.damaged += 1
+            elif not why and said.get(agents.DAMAGED):
+                self.damaged += 1
         if peer.buffer:
             why = "an origin waits for its welcome before it asks"
         if why:
@@ -149,6 +168,7 @@ def serve(listener: AgentListener, connector: HubConnector, ledger: Path) -> Non
             connector.take(listener.agent)
         wire.agent_serve(listener.agent, LOOK_MS if listener.peers or until else wire.FOREVER)
         listener.pump()
+        listener.tell_damage()
         if not until and mine.poll(0):
             if not (said := os.read(0, 4096)):
                 if not (connector.node and connector.regions and ledger.exists()):

@@ -276,8 +276,14 @@ def agent_watch(agent: Agent, descriptor: int) -> None:
 
 
 def agent_serve(agent: Agent, timeout_ms: int) -> None:
-    """Serve until the watched descriptor can be read, or the time is over."""
+    """Serve until the watched descriptor can be read, the time is over, or a message has come that
+    was changed on its way."""
     _check(_lib().ftrma_agent_serve(agent, timeout_ms), "serving")
+
+
+def agent_damaged(agent: Agent) -> int:
+    """The number of messages so far that were changed on their way."""
+    return int(_lib().ftrma_agent_damaged(agent))
 
 
 def mirror_make(path: Path, file: str, regions: Sequence[tuple[int, int, MirrorKind]]) -> None:
@@ -368,6 +374,11 @@ class Origin:
 
     def close(self) -> None:
         _lib().ftrma_origin_close(self._c)
+
+    @property
+    def damaged(self) -> int:
+        """The number of replies so far that were changed on their way."""
+        return int(_lib().ftrma_origin_damaged(self._c))
 
     @property
     def address(self) -> int:

@@ -9,11 +9,13 @@
  *
  * Heads are mostly right, so that they are obeyed; each number in them is now and then one at an
  * edge: of a part, of its words, of 32 and of 64 bits. Around what may be written lies what may
- * not.
+ * not. Sums are right but for messages of which a bit is changed on the way: those have no effect,
+ * and end their connection.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +28,7 @@
 #include "mirror.h"
 #include "retransmit.h"
 #include "spokes.h"
+#include "sum.h"
 
 enum { ORIGINS = 3, TARGETS = 4, WINDOW = 7, HEAD = 4096, WORDS = 1024, PART = 1000 };
 enum { FILE_BYTES = 8192 };
@@ -182,13 +185,42 @@ static void spoil(struct ftrma_wire_head *head)
         head->operand = edge();
 }
 
+/* What has become of the messages to one end: whether one had another length than it said, and
+   whether a bit of the last one was changed. */
+struct way {
+    int astray, flipped;
+};
+
+static void flip(struct ftrma_wire_head *head, size_t bytes)
+{
+    size_t bit = one_in(2) ? below(8 * sizeof *head) : below(8 * (sizeof *head + bytes));
+    unsigned char *byte = bit / 8 < sizeof *head ? (unsigned char *)head + bit / 8
+                                                 : payload + (bit / 8 - sizeof *head);
+    *byte = (unsigned char)(*byte ^ 1u << bit % 8);
+}
+
 /* Say a message, whose length may be another than it says. */
-static void say(int fd, const struct ftrma_wire_head *head, size_t bytes)
+static void say(int fd, struct ftrma_wire_head *head, size_t bytes, struct way *way)
 {
     bytes = bytes < sizeof payload ? bytes : sizeof payload;
     done++;
+    size_t summed = head->length < sizeof payload ? head->length : 0;
+    head->payload_sum = summed ? ftrma_sum(payload, summed) : 0;
+    head->head_sum = ftrma_sum(head, offsetof(struct ftrma_wire_head, head_sum));
+    way->astray |= bytes != head->length;
+    if ((way->flipped = one_in(16)))
+        flip(head, bytes < summed ? bytes : summed);
     if (send(fd, head, sizeof *head, MSG_NOSIGNAL) == (ssize_t)sizeof *head && bytes)
         (void)!send(fd, payload, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* Look at an end behind a message. open: the connection still is. Returns the same. */
+static int look(struct way *way, int open)
+{
+    expect(!way->flipped || way->astray || !open, "a message that was changed ends the connection");
+    if (!open)
+        *way = (struct way){0};
+    return open;
 }
 
 /* Take all that was told. 0: the connection is over. */
@@ -295,6 +327,7 @@ static void fuzz_agent(unsigned long messages)
     struct ftrma_ledger *l;
     struct ftrma_agent *a;
     int fds[ORIGINS] = {-1, -1, -1};
+    struct way ways[ORIGINS] = {0};
     unlink(path_of("ledger"));
     must(ftrma_ledger_make(path_of("ledger"), ORIGINS, TARGETS, TARGETS));
     must(ftrma_ledger_open(path_of("ledger"), &l));
@@ -312,13 +345,20 @@ static void fuzz_agent(unsigned long messages)
         size_t bytes = head.length;
         if (one_in(2))
             spoil(&head);
-        say(fds[origin], &head, one_in(50) ? below(200) : bytes);
+        uint64_t numbers[TARGETS];
+        for (uint32_t t = 0; t < TARGETS; t++)
+            numbers[t] = ftrma_ledger_number(l, origin, t);
+        say(fds[origin], &head, one_in(50) ? below(200) : bytes, &ways[origin]);
+        int flipped = ways[origin].flipped && !ways[origin].astray;
         (void)ftrma_agent_serve(a, 0);
         for (int o = 0; o < ORIGINS; o++)
-            if (fds[o] >= 0 && !hear(fds[o], FTRMA_WIRE_REPLIES)) {
+            if (fds[o] >= 0 && !look(&ways[o], hear(fds[o], FTRMA_WIRE_REPLIES))) {
                 close(fds[o]);
                 fds[o] = -1;
             }
+        for (uint32_t t = 0; t < TARGETS && flipped; t++)
+            expect(numbers[t] == ftrma_ledger_number(l, origin, t),
+                   "a message that was changed has no effect");
         if (one_in(64)) { /* the agent's successor takes its ledger over */
             ftrma_agent_close(a);
             must(ftrma_agent_open(path_of("ledger"), engine, &a));
@@ -346,6 +386,7 @@ static void fuzz_mirror(uint32_t node, unsigned long messages)
 {
     struct ftrma_agent *a;
     unsigned char *file = make_file("shared");
+    struct way way = {0};
     int fd = -1;
     for (int i = 0; i < REGIONS; i++)
         memset(file + regions[i].offset, 0, regions[i].bytes);
@@ -380,12 +421,16 @@ static void fuzz_mirror(uint32_t node, unsigned long messages)
         size_t bytes = head.length;
         if (one_in(8))
             spoil(&head);
-        say(fd, &head, one_in(50) ? below(200) : bytes);
+        unsigned char before[FILE_BYTES];
+        memcpy(before, file, FILE_BYTES);
+        say(fd, &head, one_in(50) ? below(200) : bytes, &way);
         (void)ftrma_agent_serve(a, 0);
+        expect(!way.flipped || !memcmp(before, file, 1024),
+               "words that were changed on their way are not stored");
         if (one_in(8))
             file[64 + below(64)]++; /* a process of this node writes, too */
         (void)ftrma_agent_serve(a, 0);
-        if (!hear(fd, FTRMA_WIRE_REQUESTS | FTRMA_WIRE_REPLIES)) {
+        if (!look(&way, hear(fd, FTRMA_WIRE_REQUESTS | FTRMA_WIRE_REPLIES))) {
             close(fd);
             fd = -1;
         }
@@ -463,10 +508,11 @@ static void reply(struct ftrma_origin *o)
         head.number = t->resends;
         head.offset = one_in(4) ? edge() : number - 1;
     }
+    static struct way way; /* an origin may look at it later, if it has ended the connection */
     head.length = (uint32_t)length;
     if (one_in(4))
         spoil(&head);
-    say(other_end, &head, one_in(50) ? below(200) : length);
+    say(other_end, &head, one_in(50) ? below(200) : length, &way);
 }
 
 static void ask(struct ftrma_origin *o)

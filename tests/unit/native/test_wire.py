@@ -26,6 +26,7 @@ from wirenode import (
     Reply,
     User,
     message,
+    sealed,
     served,
 )
 from wirenode import engine as engine
@@ -345,7 +346,7 @@ def one_run(offset: int, size_bytes: int) -> bytes:
 def numbered(text: bytes, number: int) -> bytes:
     fields = list(HEAD.unpack(text[: HEAD.size]))
     fields[4] = number
-    return HEAD.pack(*fields) + text[HEAD.size :]
+    return sealed(HEAD.pack(*fields), text[HEAD.size :])
 
 
 @pytest.mark.parametrize("name", NUMBERED)

@@ -64,7 +64,7 @@ def test_the_key_of_the_wire_is_its_own(node: Node) -> None:
     with (socket.create_connection((address.addresses[0], address.port), PATIENCE_S) as made,
           pytest.raises(link.CutOff)):
         said = agents.hello(0, 0, socket.gethostname())
-        link.introduce(made, node.key, link.line("hello", **said))
+        link.introduce(made, node.key, agents.hello_line(node.key, said))
     works(node)
 
 

@@ -25,7 +25,7 @@ WIRE = ROOT / "csrc" / "wire"
 LAWS = ("test_wire_origin", "test_wire_mirror", *(
     pytest.param(laws, marks=pytest.mark.nightly) for laws in (
         "test_wire", "test_wire_numbers", "test_wire_door", "test_wire_private",
-        "test_wire_shared", "test_agent")))
+        "test_wire_shared", "test_wire_sums", "test_agent")))
 
 
 @pytest.fixture(scope="module")

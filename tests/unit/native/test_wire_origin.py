@@ -219,6 +219,22 @@ def test_a_reply_comes_byte_by_byte(played: Played) -> None:
     assert played.results == [bytes(range(40))]
 
 
+def test_a_changed_reply_is_asked_for_again(played: Played) -> None:
+    """Law: a reply of which a bit was changed on its way is none, and is counted; the request goes
+    over the next connection."""
+    played.beside(lambda: played.user.get(0, 40))
+    played.accept()
+    data, changed = bytes(range(40)), (0, 4, 20, 47, 48, 63, 64, 70, 103)
+    for at in changed:
+        text = bytearray(message(Kind.DATA, data, number=played.request().number, window=0))
+        text[at] ^= 1 << at % 8
+        played.connection.sendall(text)
+        played.accept()
+    played.reply(Kind.DATA, data, number=played.request().number)
+    played.done()
+    assert played.results == [data] and played.user.origin.damaged == len(changed)
+
+
 def test_what_is_sent_back_is_sent_again_once(played: Played) -> None:
     """Law: after a refusal nothing goes to the target before it is live; then RESEND, and all in
     its order. A gap is closed at once; one that cannot be is told."""

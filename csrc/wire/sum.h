@@ -1,0 +1,12 @@
+/* A sum of bytes, by which a message shows that it was changed on its way (sum.c). */
+#ifndef FTRMA_SUM_H
+#define FTRMA_SUM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+uint64_t ftrma_sum(const void *data, size_t bytes);
+/* The sum of bytes that are copied on the way, which costs little more than to copy them. */
+uint64_t ftrma_sum_copy(void *to, const void *data, size_t bytes);
+
+#endif

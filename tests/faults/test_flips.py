@@ -1,0 +1,62 @@
+"""One bit changes on the network between nodes, see `flips` and ``tests/c/bitflip.c``.
+
+Law: the job ends with the bits of the run without faults, or with another status and an error in
+words, within its time limit.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flips import HONEST, RIGHT, Flip, build, draw, play
+from nodes import remove_fake_ssh, why_not
+
+CHANGED = "was changed on its way"
+
+
+@pytest.fixture(scope="module")
+def directory() -> Iterator[Path]:
+    """The compiled library lies in it, and nodes have it in common."""
+    if why_not():
+        pytest.skip(f"nodes cannot be emulated here: {why_not()}")
+    with tempfile.TemporaryDirectory(prefix="flips-") as made:
+        build(Path(made))
+        yield Path(made)
+    remove_fake_ssh()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("flip", [
+    # Bytes that a program has got were wrong, and nobody noticed, before messages had sums.
+    pytest.param(Flip(4, ("--interval", "never", "--kill", "1@fence:3"), 2, 4000,
+                      8 * 7804 + 3), id="a result"),
+    # A longer length, for whose bytes the other end waited.
+    pytest.param(Flip(0, ("--interval", "0"), 30, 0, 8 * 5), id="a length"),
+    pytest.param(Flip(1, ("--interval", "0.02"), 400, 0, 8 * 60 + 1), id="a sum"),
+])
+def test_a_message_is_sent_again(directory: Path, flip: Flip) -> None:
+    """Law of this file, and that the change is told."""
+    end, why, row, result = play(flip, directory)
+    assert row["struck"], result
+    assert end == RIGHT, (why, result)
+    assert CHANGED in result.stderr, result
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(40))
+def test_any_bit(directory: Path, seed: int, repetition: int) -> None:
+    """Law of this file: a write, its bit, the program, its options and a death are drawn."""
+    end, why, _, result = play(draw(1000 * repetition + seed), directory)
+    assert end in (RIGHT, HONEST), (why, result)
+
+
+def test_draws_are_those_of_their_numbers() -> None:
+    """Law: a number draws one job, and numbers draw greetings' and payloads' bits alike."""
+    jobs = [draw(seed) for seed in range(200)]
+    assert jobs == [draw(seed) for seed in range(200)]
+    assert {job.least for job in jobs} == {0, 100, 4000}
+    assert np.mean([job.nth > 100 for job in jobs]) > 0.1
