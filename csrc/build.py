@@ -36,7 +36,8 @@ SOURCES = {
         *("ends.c", "probe.c", "sendrecv.c"),
     ],
     "log": [
-        *("trace.c", "chunks.c", "compact.c", "log.c", "results.c", "marks.c", "restore.c"),
+        *("trace.c", "chunks.c", "record_sum.c", "compact.c", "log.c", "results.c", "marks.c",
+          "restore.c"),
         *("demand.c", "replay.c", "event.c", "pending.c"),
     ],
     "vault": [

@@ -22,7 +22,7 @@ from ftrma.native import loading
 CALL, SAFEPOINT = 18, 21  # enum ftrma_what: any call that learns something, and a safepoint
 PUTS, RESULTS = 0, 1
 PUT, RESULT, REPEAT = 1, 3, 5  # enum ftrma_record_kind
-RECORD = struct.Struct("<IHHIiQQQQQIIII")
+RECORD = struct.Struct("<IBBHIiQQQQQIIII")
 HEAD, CHUNK = struct.Struct("<QQIIIIII"), struct.Struct("<II")  # struct ftrma_log, ftrma_chunk
 INNER = """
 void ftrma_result_log(const void *bytes, size_t n);
@@ -95,7 +95,7 @@ class Slot:
 
     def other(self, kind: int, payload: bytes, log: int = RESULTS) -> None:
         """A record of an atomic, or of a put, in the event under way."""
-        record = RECORD.pack(0, kind, 0, 0, 0, 0, 0, len(self.events) + 1, 0, 0, 0, 0, 0, 0)
+        record = RECORD.pack(0, kind, 0, 0, 0, 0, 0, 0, len(self.events) + 1, 0, 0, 0, 0, 0, 0)
         self.log.ftrma_log_append(log, record, payload, len(payload), self.inner.NULL, 0)
 
     def trim(self) -> None:
@@ -175,8 +175,16 @@ class Slot:
 
     def records(self) -> list[tuple[int, int]]:
         """Kind and size of each record of results that is in the log now."""
-        found = [RECORD.unpack_from(record) for record in records_in(self.file[:], RESULTS)]
-        return [(kind, size) for size, kind, *_ in found if kind in (RESULT, REPEAT)]
+        found = [(RECORD.unpack_from(record)[1], len(record))
+                 for record in records_in(self.file[:], RESULTS)]
+        return [(kind, size) for kind, size in found if kind in (RESULT, REPEAT)]
+
+
+def record_bytes(content: Any, at: int = 0) -> int:
+    """Bytes of the record at a place, with its payload."""
+    _, kind, _, _, payload, *_ = RECORD.unpack_from(content, at)
+    assert kind, f"no record at {at}"
+    return RECORD.size + (payload + 7) // 8 * 8
 
 
 def records_in(content: bytes, log: int) -> list[bytes]:
@@ -187,8 +195,7 @@ def records_in(content: bytes, log: int) -> list[bytes]:
         next_, fill = CHUNK.unpack_from(content, HEAD.size + (head - 1) * CHUNK.size)
         at = first = file_bytes - (chunks - head + 1) * chunk_bytes
         while at < first + fill:
-            size = RECORD.unpack_from(content, at)[0]
-            assert size, f"no record at {at}"
+            size = record_bytes(content, at)
             found.append(content[at : at + size])
             at += size
         head = next_

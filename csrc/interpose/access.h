@@ -121,7 +121,7 @@ static inline struct ftrma_record record_of(const struct reach *r, int kind, int
 {
     struct window *w = r->w;
     return (struct ftrma_record){
-        .kind = (uint16_t)kind, .what = (uint16_t)what, .target = w->members[r->target].slot,
+        .kind = (uint8_t)kind, .what = (uint8_t)what, .target = w->members[r->target].slot,
         .window = w->name_number, .at = (uint64_t)((int64_t)r->at + r->low),
         .event = ftrma_event_clock.events + 1, .ec = (uint32_t)w->ec[r->target],
         .gc = (uint32_t)w->gc,

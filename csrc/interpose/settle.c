@@ -8,6 +8,7 @@
 #include "event_clock.h"
 #include "mover.h"
 #include "putnote.h"
+#include "record_sum.h"
 #include "settle.h"
 
 static int member_of(const struct window *w, int slot)
@@ -41,7 +42,7 @@ static int settle_atomic(struct window *w, const struct ftrma_log *log,
         return 1;
     struct ftrma_reader reader = {.log = log, .head = log->head[FTRMA_RESULTS]};
     const struct ftrma_record *record;
-    while (slot->atomic_done != slot->events + 1 && (record = ftrma_log_next(&reader)))
+    while (slot->atomic_done != slot->events + 1 && (record = ftrma_log_next_whole(&reader)))
         if (record->kind == FTRMA_RECORD_UNDO && record->event == slot->events + 1
             && record->window == w->name_number) {
             if (ftrma_is_inside(m, record->at, record->bytes))

@@ -215,13 +215,11 @@ uint64_t ftrma_results_bytes(void)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/* 1 if a record can lie here, in front of so many bytes of its chunk. A bit that has changed in a size
-   or a kind would lead a reader astray, or round and round. */
-static int is_record(const struct ftrma_record *record, uint32_t room)
+/* A bit that has changed in a size or a kind would lead a reader astray. */
+int ftrma_is_record(const struct ftrma_record *record, uint32_t room)
 {
     return room >= sizeof *record && record->kind >= FTRMA_RECORD_PUT
-           && record->kind <= FTRMA_RECORD_REPEAT && record->size <= room
-           && record->size == sizeof *record + (((uint64_t)record->bytes + 7) & ~(uint64_t)7);
+           && record->kind <= FTRMA_RECORD_REPEAT && ftrma_record_size(record->bytes) <= room;
 }
 
 static const struct ftrma_record *give_up(struct ftrma_reader *reader)
@@ -245,9 +243,9 @@ const struct ftrma_record *ftrma_log_next(struct ftrma_reader *reader)
         if (reader->at.at < fill) {
             const struct ftrma_record *record = (const struct ftrma_record *)(const void *)(
                 ftrma_chunk_data(log, chunk) + reader->at.at);
-            if (!is_record(record, fill - reader->at.at))
+            if (!ftrma_is_record(record, fill - reader->at.at))
                 return give_up(reader);
-            reader->at.at += record->size;
+            reader->at.at += (uint32_t)ftrma_record_size(record->bytes);
             return record;
         }
         if (!log->chunk[chunk].next)

@@ -25,9 +25,10 @@ enum ftrma_record_kind {
 /* One record (section 3.2.3, eq. (1)): a contiguous stretch; an access to a layout with holes
    makes several. */
 struct ftrma_record {
-    uint32_t size;    /* with the payload behind it, a multiple of 8 */
-    uint16_t kind;    /* enum ftrma_record_kind */
-    uint16_t what;    /* enum ftrma_what */
+    uint32_t sum;     /* of the payload and of what an append stores for good (record_sum.h) */
+    uint8_t kind;     /* enum ftrma_record_kind */
+    uint8_t what;     /* enum ftrma_what */
+    uint16_t order;   /* sum of clock and seq, which come late if the target is on another node */
     uint32_t bytes;   /* of the payload */
     int32_t target;   /* slot */
     uint64_t window;  /* its name: slot of the first member << 32 | its number there */
@@ -47,6 +48,11 @@ struct ftrma_record {
     uint32_t ec, gc, sc, gnc;
 };
 
+/* Bytes of a record with its payload, a multiple of 8. */
+static inline uint64_t ftrma_record_size(uint64_t payload_bytes)
+{
+    return sizeof(struct ftrma_record) + ((payload_bytes + 7) & ~(uint64_t)7);
+}
 
 static inline char *ftrma_chunk_data(const struct ftrma_log *log, uint32_t chunk)
 {
@@ -96,7 +102,9 @@ struct ftrma_reader {
     uint32_t passed;  /* chunks */
     int damaged;      /* 1: a chunk or record is none, so nothing behind it can be read */
 };
-/* The next record; NULL at the end, and from where the log is damaged. */
+/* The next record; NULL at the end, and from where the log is damaged. Sums are not compared. */
 const struct ftrma_record *ftrma_log_next(struct ftrma_reader *reader);
+/* 1 if a record can lie here, in front of so many bytes of its chunk. */
+int ftrma_is_record(const struct ftrma_record *record, uint32_t room);
 
 #endif

@@ -81,8 +81,9 @@ static uint32_t compact_chunk(uint32_t chunk, uint64_t since)
     uint32_t kept = 0, fill = ftrma_log->chunk[chunk].fill, size;
     for (uint32_t at = 0; at < fill; at += size) {
         const struct ftrma_record *record = (const struct ftrma_record *)(const void *)(data + at);
-        size = record->size;
-        if (record->event <= since || held(record))
+        int damaged = !ftrma_is_record(record, fill - at); /* whoever replays finds it */
+        size = damaged ? fill - at : (uint32_t)ftrma_record_size(record->bytes);
+        if (!damaged && (record->event <= since || held(record)))
             continue;
         if (kept != at)
             memmove(data + kept, data + at, size);
@@ -141,7 +142,7 @@ void ftrma_demand_ask(void)
     memset(share, 0, ftrma_ctl->nslots * sizeof *share);
     struct ftrma_reader reader = {.log = ftrma_log, .head = ftrma_log->head[FTRMA_PUTS]};
     for (const struct ftrma_record *r; (r = ftrma_log_next(&reader));)
-        *(is_orphan(r) ? &orphaned : &share[r->target]) += r->size;
+        *(is_orphan(r) ? &orphaned : &share[r->target]) += ftrma_record_size(r->bytes);
     ftrma_my_role(&me);
     share[me] += ftrma_results_bytes();
     for (int s = 0; s < (int)ftrma_ctl->nslots; s++)

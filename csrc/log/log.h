@@ -6,6 +6,7 @@
 
 #include "chunks.h"
 #include "event_clock.h"
+#include "record_sum.h"
 
 int ftrma_log_wanted(void); /* FTRMA_LOG_* that the user asked for */
 /* Note a safepoint: as much as was logged since the last one is expected before the next. */
@@ -39,16 +40,17 @@ static inline void ftrma_log_small(int log, const struct ftrma_record *record,
                                    const void *payload, size_t bytes)
 {
     struct ftrma_pen *pen = &ftrma_pens[log];
-    uint32_t size = (uint32_t)(sizeof *record + ((bytes + 7) & ~(size_t)7));
-    if (unlikely(bytes > 64 || size > pen->room)) {
+    uint32_t size = (uint32_t)ftrma_record_size(bytes);
+    if (unlikely(bytes > FTRMA_SUM_SHORT || size > pen->room)) {
         ftrma_log_append(log, record, payload, bytes, NULL, 0);
         return;
     }
     struct ftrma_record *to = (struct ftrma_record *)(void *)pen->at;
     *to = *record;
-    to->size = size;
     to->bytes = (uint32_t)bytes;
     memcpy(pen->at + sizeof *record, payload, bytes);
+    to->sum = ftrma_record_sum(to, ftrma_payload_sum(pen->at + sizeof *record, bytes));
+    to->order = ftrma_record_order(to);
     pen->at += size;
     pen->room -= size;
     __atomic_store_n(&ftrma_log->chunk[pen->chunk].fill,

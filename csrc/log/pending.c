@@ -15,6 +15,7 @@
 
 #include "control.h"
 #include "event_clock.h"
+#include "record_sum.h"
 #include "trace.h"
 
 #define OPEN UINT64_MAX
@@ -49,7 +50,9 @@ static void fill_in(int target, const struct put *p, uint64_t clock, uint64_t se
                                                                                   writable */
         if (record->target != target || record->clock != FTRMA_UNKNOWN)
             continue;
+        struct ftrma_record known = {.clock = clock, .seq = seq};
         record->seq = seq;
+        record->order = ftrma_record_order(&known);
         STORE(&record->clock, clock);
     }
 }

@@ -24,7 +24,7 @@ _Static_assert(FTRMA_MAX_PROCS <= 0x7ff, "a slot has room in the note");
 static inline void ftrma_note_put(const struct ftrma_record *record, size_t bytes, int logged)
 {
     struct ftrma_event_clock *t = &ftrma_event_clock;
-    uint64_t event = t->events + 1, size = sizeof *record + ((bytes + 7) & ~(size_t)7);
+    uint64_t event = t->events + 1, size = ftrma_record_size(bytes);
     t->slot->put_record = logged ? (uint64_t)(ftrma_pens[FTRMA_PUTS].at - (char *)ftrma_log) - size : 0;
     t->slot->put_clock = record->clock;
     t->slot->hash[event & 1] = ftrma_mix(t->hash, t->signature); /* should it count as done */

@@ -35,6 +35,7 @@
 #include "killrules.h"
 #include "log.h"
 #include "marks.h"
+#include "record_sum.h"
 #include "restore.h"
 #include "results.h"
 #include "trace.h"
@@ -125,10 +126,12 @@ static int collect(struct ftrma_reader from, int source, int slot, int kind, uin
                    uint64_t until, struct cut cut)
 {
     const struct ftrma_record *record;
-    while ((record = ftrma_log_next(&from))) {
+    while ((record = ftrma_log_next_whole(&from))) {
         if (record->kind != kind || record->target != slot || record->event <= after
             || record->event > until || ftrma_cut_holds(cut.words, cut.n, record, source))
             continue;
+        if (record->order != ftrma_record_order(record))
+            return -EBADMSG;
         if (replay.n == replay.room) {
             size_t more = replay.room ? 2 * replay.room : 1024;
             struct incoming *grown = realloc(replay.list, more * sizeof *grown);
@@ -222,8 +225,9 @@ int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint6
     }
     struct ftrma_reader results = reader_at(ftrma_log, FTRMA_RESULTS,
                                             replay.mark.spot[FTRMA_RESULTS]);
+    struct ftrma_reader all = reader_at(ftrma_log, FTRMA_RESULTS, (struct ftrma_spot){0});
     if (!error)
-        error = collect(results, slot, slot, FTRMA_RECORD_SELF, replay.mark.events, replay.horizon,
+        error = collect(all, slot, slot, FTRMA_RECORD_SELF, replay.mark.events, replay.horizon,
                         (struct cut){0});
     if (error)
         return error;
@@ -236,7 +240,7 @@ int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint6
     replay.limit = replay.in_prefix ? t->slot->prefix_events : replay.horizon;
     ftrma_answers_begin(&replay.answers,
                         replay.in_prefix
-                            ? reader_at(ftrma_log, FTRMA_RESULTS, (struct ftrma_spot){0})
+                            ? all
                             : results);
     trace_replay();
     return 0;

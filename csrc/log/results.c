@@ -53,7 +53,7 @@ void ftrma_results_break(void)
 static struct ftrma_record *append(const struct ftrma_record *record, const void *bytes, size_t size)
 {
     const struct ftrma_pen *pen = &ftrma_pens[FTRMA_RESULTS];
-    size_t whole = sizeof *record + ((size + 7) & ~(size_t)7);
+    size_t whole = ftrma_record_size(size);
     int fits = size <= 64 || whole <= pen->room;
     ftrma_log_small(FTRMA_RESULTS, record, bytes, size);
     return fits && ftrma_logs() ? (struct ftrma_record *)(void *)(pen->at - whole) : NULL;

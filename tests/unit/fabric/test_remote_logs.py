@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from cffi import FFI
 from filenodes import Nodes, several
-from resultlog import HEAD, PUT, PUTS, RECORD, Slot, apart, records_in
+from resultlog import HEAD, PUT, PUTS, RECORD, Slot, apart, record_bytes, records_in
 
 from ftrma.fabric import remote_logs
 from ftrma.fabric.remote import File, Files
@@ -86,8 +86,8 @@ def read_by_c(directory: Path, wanted: list[bytes]) -> None:
     reader = inner.new("struct ftrma_reader *", {"log": log[0], "head": head})
     found = []
     while (record := lib.ftrma_log_next(reader)) != inner.NULL:
-        found.append(bytes(inner.buffer(record, RECORD.unpack_from(
-            inner.buffer(record, RECORD.size))[0])))
+        bytes_ = record_bytes(inner.buffer(record, RECORD.size))
+        found.append(bytes(inner.buffer(record, bytes_)))
     assert found == wanted
 
 
@@ -171,7 +171,7 @@ def test_all_records_of_puts_come(
 def test_a_trimmed_log_begins_later(pair: Nodes, files: Files) -> None:
     """Law: records whose chunks were given back do not come."""
     written(pair, trimmed)
-    events = [RECORD.unpack_from(record)[7] for record in records_in(fetched(pair, files), PUTS)]
+    events = [RECORD.unpack_from(record)[8] for record in records_in(fetched(pair, files), PUTS)]
     assert events == sorted(events) and 120 < events[0] < events[-1] == 364
 
 

@@ -1,0 +1,61 @@
+/* Checksums of log records, by which a replay finds bits that have changed.
+ *
+ * A payload of up to FTRMA_SUM_SHORT bytes is summed with the record, by multiplications that its
+ * writer does not wait for; a longer one has a CRC-32C. The counter of a REPEAT record and its last
+ * event change after the append and have no sum: if they are wrong, the replay makes other calls.
+ */
+#ifndef FTRMA_RECORD_SUM_H
+#define FTRMA_RECORD_SUM_H
+
+#include <string.h>
+
+#include "chunks.h"
+#include "event_clock.h"
+#include "kernels.h"
+
+#define FTRMA_SUM_SHORT 64
+
+/* The two halves of a product of 128 bits. */
+static inline uint64_t ftrma_fold(uint64_t a, uint64_t b)
+{
+    __extension__ unsigned __int128 product =
+        (unsigned __int128)(a ^ 0x9e3779b97f4a7c15u) * (b ^ 0xd1b54a32d192ed03u);
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/* The sum of a payload; ftrma_crc32c is 0 at its beginning. */
+static inline uint64_t ftrma_payload_sum(const char *bytes, size_t n)
+{
+    if (n > FTRMA_SUM_SHORT)
+        return ftrma_crc32c(0, bytes, n);
+    uint64_t sum = 0, word;
+    for (; n >= sizeof word; n -= sizeof word, bytes += sizeof word) {
+        memcpy(&word, bytes, sizeof word);
+        sum = ftrma_mix(sum, word);
+    }
+    word = 0;
+    memcpy(&word, bytes, n);
+    return n ? ftrma_mix(sum, word) : sum;
+}
+
+static inline uint32_t ftrma_record_sum(const struct ftrma_record *r, uint64_t payload_sum)
+{
+    uint64_t kind = r->kind | (uint64_t)r->what << 8 | (uint64_t)r->bytes << 32;
+    uint64_t target = (uint32_t)r->target;
+    uint64_t counters = ftrma_fold(r->ec | (uint64_t)r->gc << 32, r->sc | (uint64_t)r->gnc << 32);
+    uint64_t place = ftrma_fold(kind, r->window) ^ ftrma_fold(r->at, r->event) << 1;
+    uint64_t sum = ftrma_fold(place ^ target, counters ^ payload_sum);
+    return (uint32_t)(sum ^ sum >> 32);
+}
+
+static inline uint16_t ftrma_record_order(const struct ftrma_record *r)
+{
+    uint64_t sum = ftrma_fold(r->clock, r->seq);
+    sum ^= sum >> 32;
+    return (uint16_t)(sum ^ sum >> 16);
+}
+
+/* The next record, by ftrma_log_next; one whose bytes have changed counts as damage, too. */
+const struct ftrma_record *ftrma_log_next_whole(struct ftrma_reader *reader);
+
+#endif
