@@ -227,9 +227,16 @@ class Group:
         return -1
 
     def mend(self, vault: Handle, element: int, block: int, missing: list[int]) -> None:
-        """Compute one block anew, from elements that are sound in this block."""
+        """Compute one block anew, from elements that are sound in this block.
+
+        A parity that was spoilt before its sum was taken matches its checksum, so each may be it.
+        """
         gone = sorted({element, *missing, *self.damaged(block, [*missing, element])})
-        if len(gone) > self.m or self.compute(vault, element, gone, block, block + 1) >= 0:
+        parities = range(self.k, self.k + self.m)
+        trials = [gone, *(sorted({*gone, e}) for e in parities if e not in gone)]
+        if all(len(left_out) > self.m
+               or self.compute(vault, element, left_out, block, block + 1) >= 0
+               for left_out in trials):
             others = [self.name(e) for e in gone if e != element]
             raise CorruptVault(
                 f"block {block} of {self.name(element)} cannot be rebuilt: "

@@ -362,6 +362,27 @@ def test_a_bit_that_changes_before_the_parity_has_it_is_no_answer(
         group.rebuild(lost)
 
 
+@pytest.mark.parametrize("lost", [0, 1, 2])
+@pytest.mark.parametrize("spoilt", [0, 1])
+def test_another_parity_makes_up_for_one_that_was_spoilt_before_its_sum(
+    make: Callable[..., Group], spoilt: int, lost: int
+) -> None:
+    """Law: with two parities a bit that changes in one of their sums costs nothing."""
+    group = make([6 * BLOCK] * 3, versions=1, strength=2)
+    group.checkpoint()
+    for window in group.windows:
+        window[:] += 1
+    group.stage()
+    group.sum()
+    flip_staged(group.parities[spoilt], 3)
+    group.commit()
+    group.fold()
+    group.lose(lost)
+    group.rebuild(lost)
+    for i, vault in enumerate(group.members):
+        assert content(vault, group.windows[i].size) == group.history[3][i].tobytes()
+
+
 def test_vault_that_grows_takes_the_parity_along(make: Callable[..., Group]) -> None:
     """Law: a member may protect more in a later version than in an earlier one."""
     group = make([3 * BLOCK, 100], versions=2)
