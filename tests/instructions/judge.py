@@ -49,10 +49,10 @@ def verdict_of(job: Job, result: Result, deaths: int) -> tuple[str, str]:
         return (WRONG, differs) if differs else (RIGHT, "")
     told = next((line for line in reversed(result.stderr.splitlines()) if "error" in line.lower()
                  or "Catastrophic" in line), result.stderr[-300:])
-    relaunches = sum(r["kind"] == "relaunch" for r in result.stats.get("recoveries", []))
+    launched = result.stderr.count("launching the job again")
     honest = {
         OURS: (any(word in result.stderr for word in CATASTROPHES) and deaths > job.strength)
-        or (GIVING_UP in result.stderr and relaunches >= 6),
+        or (GIVING_UP in result.stderr and launched >= 6),
         KILLED: REPEATED in result.stderr and deaths >= RUNNING,
         NO_PROGRESS: STUCK in result.stderr and deaths > MOST_SETBACKS,
     }.get(result.status, False)
