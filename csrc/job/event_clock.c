@@ -38,14 +38,14 @@ void ftrma_refuse(const char *reason)
 void ftrma_break(uint32_t why)
 {
     for (int i = 0; i < 2; i++)
-        ftrma_event_clock.slot->marks[i].broken |= why;
+        ftrma_mark_break(&ftrma_event_clock.slot->marks[i], why);
 }
 
 void ftrma_blame(struct ftrma_mark *mark, uint32_t why, const char *call)
 {
     if (!(mark->broken & (FTRMA_BROKEN_FOREIGN | FTRMA_BROKEN_HELD)))
         snprintf(mark->call, sizeof mark->call, "%s", call);
-    mark->broken |= why;
+    ftrma_mark_break(mark, why);
 }
 
 static void blame_all(uint32_t why, const char *call)

@@ -53,6 +53,13 @@ static inline void ftrma_note_wait(void)
 /* The first event behind the newest mark is complete. */
 void ftrma_note_first(void);
 
+/* Add a reason to a mark.  A spare that takes a checksum rank's seat adds one while the slot may add
+   another: by a load and a store one of the two would be lost. */
+static inline void ftrma_mark_break(struct ftrma_mark *mark, uint32_t why)
+{
+    __atomic_fetch_or(&mark->broken, why, __ATOMIC_SEQ_CST);
+}
+
 /* Break both marks for this reason, so that no replay can start from them; or one mark, and note
    the call. */
 void ftrma_break(uint32_t why);

@@ -216,7 +216,7 @@ int ftrma_mark_broken(int slot, uint64_t version, const char **call)
 void ftrma_results_lost(int slot)
 {
     for (int i = 0; i < 2; i++)
-        ftrma_ctl->slots[slot].marks[i].broken |= FTRMA_BROKEN_CHECKSUM;
+        ftrma_mark_break(&ftrma_ctl->slots[slot].marks[i], FTRMA_BROKEN_CHECKSUM);
     STORE(&ftrma_ctl->slots[slot].demand, 0);
     STORE(&ftrma_ctl->wanted, 1);
 }

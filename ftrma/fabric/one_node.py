@@ -118,7 +118,8 @@ class OneNodeView:
         return proc >= 0 and self.ctl.proc[proc].state == job.ProcessState.ALIVE
 
     def ready(self, proc: Proc) -> bool:
-        return self.alive(proc) and bool(self.ctl.proc[proc].ready)
+        # Its vault is read next, which might be seen as it was before behind a plain load.
+        return self.alive(proc) and bool(job.load(self.ctl.proc[proc], "ready"))
 
     def slots_here(self) -> list[Slot]:
         return self.all_slots()
