@@ -47,8 +47,10 @@ class NodeTable:
         self.directory = directory / self.host
         private.make_directory(self.directory)
         link.directory = self.directory
-        if self.first_on_node:  # words of a launch before would be taken for those of this one
-            for pattern in ("comm-*", "window-*", "demand-*"):
+        if self.first_on_node:
+            # Words of a launch before would be taken for those of this one. So would the vault of a
+            # process that was a spare, when this launch's process of that number takes a role.
+            for pattern in ("comm-*", "window-*", "demand-*", "vault-*"):
                 for left in self.directory.glob(pattern):
                     left.unlink()
 

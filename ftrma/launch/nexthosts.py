@@ -59,8 +59,10 @@ def next_hosts(
     gone = {name_of(host) for host in lost} | ({*failed} - back)
     if not gone:
         return words
-    left = [name for name in dict.fromkeys((*(named or names.values()), *names.values()))
-            if name not in gone]
+    # Hosts of earlier launches that these words do not name were lost then, or left.
+    now = {peer.host for peer in links.ranks.links.values()}
+    there = [name for host, name in names.items() if host in now or not named]
+    left = [name for name in dict.fromkeys((*named, *there)) if name not in gone]
     quiet = " and ".join(sorted(gone))
     if not left:
         raise NotRecoverable(f"no node is left: no answer from {quiet}")

@@ -22,19 +22,21 @@ from ftrma.native.wire import MirrorKind
 from .library import words
 
 if TYPE_CHECKING:
+    from .nodelaunch import NodesLaunch
     from .nodes import NodesWorld
 
 DELAY_NS = (20_000, 200_000, 2_000_000)  # of a message
 STRETCH = 97  # words that an agent reads or stores before others may take turns
 HELLO = -(1 << 62)  # number of the message with which a connection begins
-PAUSE_NS = 20_000_000  # between an agent's looks, without a poke
+# Between an agent's looks, without a poke; it grows while they find nothing.
+PAUSE_NS, LONGEST_NS = 20_000_000, 640_000_000
 
 
 class Agent:
     """The agent of one node."""
 
-    def __init__(self, world: NodesWorld, node: int) -> None:
-        self.world, self.node, self.ctl = world, node, world.controls[node]
+    def __init__(self, world: NodesWorld, launch: NodesLaunch, node: int) -> None:
+        self.world, self.launch, self.node, self.ctl = world, launch, node, launch.controls[node]
         ffi = loading.load().ffi
         memory = np.frombuffer(ffi.buffer(self.ctl), "u8")
         self.memory = memory
@@ -51,7 +53,7 @@ class Agent:
         self.pending = np.zeros(len(at), "u8")
         self.sent = self.acked = self.last = self.scan = 0
         self.scans = words().ffi.new("uint64_t[2]")  # begun, ordered
-        self.hot = False
+        self.hot, self.pause_ns = False, PAUSE_NS
         self.inbox: deque[tuple[int, int, int, Any, Any]] = deque()
         self.busy_until: dict[int, int] = {}
         self.poke = words().sim.sim_pokes(node)
@@ -66,7 +68,7 @@ class Agent:
         delay = int(random.random() * random.choice(DELAY_NS))
         at = max(self.busy_until.get(to, 0), self.world.scheduler.now_ns + delay)
         self.busy_until[to] = at
-        self.world.agents[to].inbox.append((at, self.node, number, found, values))
+        self.launch.agents[to].inbox.append((at, self.node, number, found, values))
 
     def run(self) -> None:
         scheduler = self.world.scheduler
@@ -79,7 +81,8 @@ class Agent:
                 if not self.joining:
                     self.look()
                 left = [message[0] for message in self.inbox]
-                until = min(left, default=scheduler.now_ns + PAUSE_NS)
+                until = min(left, default=scheduler.now_ns + self.pause_ns)
+                self.pause_ns = min(2 * self.pause_ns, LONGEST_NS)
                 scheduler.wait_exactly(self.poke, seen, max(1, until - scheduler.now_ns))
 
     def obey(self) -> None:
@@ -93,6 +96,8 @@ class Agent:
             if number == HELLO:
                 self.tell(origin, -1 - self.taken.get(origin, 0), *self.all_words())
                 continue
+            if self.joining and number >= 0:
+                continue  # the hub has sent it before it knew that the connection was lost
             if number < 0:
                 self.begin_again(-1 - number, found, values)
                 continue
@@ -102,7 +107,7 @@ class Agent:
                 continue
             self.take(found, values)
             if self.node == 0:
-                for other in range(1, len(self.world.agents)):
+                for other in range(1, len(self.launch.agents)):
                     if other != origin:
                         self.tell(other, 0, found, values)
                 self.taken[origin] = number
@@ -114,7 +119,7 @@ class Agent:
 
     def join_again(self) -> None:
         """Connect to node 0's agent anew; what was under way on the connection before is lost."""
-        hub = self.world.agents[0]
+        hub = self.launch.agents[0]
         self.lost, self.joining = False, True
         self.inbox.clear()
         hub.inbox = deque(message for message in hub.inbox if message[1] != self.node)
@@ -132,6 +137,7 @@ class Agent:
 
     def take(self, found: Any, values: Any) -> None:
         """Store words that have come, in their order."""
+        self.pause_ns = PAUSE_NS
         for first in range(0, len(found), STRETCH):
             part, new = found[first:first + STRETCH], values[first:first + STRETCH]
             at = self.at[part]
@@ -174,13 +180,14 @@ class Agent:
         keep = (found != self.alarm_word) | (values > self.shadow[self.alarm_word])
         found, values = found[keep], values[keep]
         if len(found):
+            self.pause_ns = PAUSE_NS
             self.shadow[found] = values
             if self.node:
                 self.sent += 1
                 self.pending[found] = self.sent
                 self.tell(0, self.sent, found, values)
             else:
-                for other in range(1, len(self.world.agents)):
+                for other in range(1, len(self.launch.agents)):
                     self.tell(other, 0, found, values)
         self.scan, self.last = scan, self.sent
         self.note_ordered()

@@ -26,11 +26,11 @@ PLACES = {
 }
 PLACES["leader"] = PLACES["slot"]
 KINDS = (*("kill",) * 10, *("place",) * 12, *("pause",) * 5, "freeze", "freeze", "flip", "flip",
-         "launcher", "supervisor", "stumble", *("connection",) * 3)
+         "launcher", "supervisor", "stumble", "node", *("connection",) * 3)
 # Some jobs have faults of few kinds, at few places, in few roles: so that these meet each other.
 HARSH = ((*("kill",) * 3, "place"), ("kill", "freeze"), ("place", "pause"), ("pause", "kill"),
          ("kill", "launcher", "supervisor"), ("place", "launcher", "supervisor"), ("kill", "flip"),
-         ("kill", "connection", "connection"))
+         ("kill", "connection", "connection"), ("kill", "node", "launcher"))
 ROLES = ("", "", "slot", "checksum", "checksum", "leader", "spare")
 
 
@@ -102,6 +102,10 @@ FOCUSED: dict[str, tuple[Harm, dict[str, Any]]] = {
                 {"spares": 4, "nodes": 1, "strength": 2, "interval": 0}),
     "launches": (Harm(("launcher", "supervisor", "kill"), ("",), (), True, (200, 60)), {
         "nodes": 1, "interval": 0, "spares": 1}),
+    "spares of nodes": (Harm(("kill", "kill", "launcher"), ("slot",), (), True, (1200, 800)), {
+        "nodes": 2, "interval": 0, "spares": 4, "alone": False}),
+    "launches of nodes": (Harm(("node", "kill", "kill", "launcher"), ("",), (), True,
+                               (1500, 600, 200)), {"nodes": 3, "interval": 0, "spares": 1}),
 }
 
 
@@ -112,12 +116,12 @@ def draw(seed: int, focus: str = "") -> Scenario:
         focus: one of `FOCUSED`; empty: all that a job may meet.
     """
     harm, fixed = FOCUSED[focus] if focus else (None, {})
-    drawn = draw_any(seed, harm)
+    drawn = draw_any(seed, harm, fixed.get("nodes", 0))
     return dataclasses.replace(drawn, **fixed)
 
 
-def draw_any(seed: int, harm: Harm | None) -> Scenario:
-    """Draw a scenario with faults of a kind; None: of any."""
+def draw_any(seed: int, harm: Harm | None, nodes: int) -> Scenario:
+    """Draw a scenario with faults of a kind, over so many nodes; None, 0: of any."""
     random = Random(f"scenario {seed}")
     slots = random.choice((3, 4, 4, 5))
     size = random.choice((2, 3, slots))
@@ -126,15 +130,16 @@ def draw_any(seed: int, harm: Harm | None) -> Scenario:
     harm = harm or draw_harm(random)
     count = random.choice((0, 1, 2, 2, 3, 3, 4, 5, 6)) if harm.kinds else 0
     steps = random.choice((4, 8, 12))
-    # The start takes 200 turns, a step 60, a repair 200: some faults come amid others' repairs.
-    long = 200 + 50 * steps
+    nodes = nodes or random.choice((1, 1, 1, 2, 3))
+    steps = steps if nodes == 1 else steps // 2  # a job over several nodes takes twice as long
+    # The start takes 200 turns on one node and 800 over several, a step 60, a repair 200: some
+    # faults come amid others' repairs.
+    long = 200 + 50 * steps if nodes == 1 else 1400 + 200 * steps
     faults = tuple(harm.fault(random, random.choice(harm.within) if i else long)
                    for i in range(count))
-    nodes = random.choice((1, 1, 2, 3))
     alone = random.random() < 0.2  # frameworks that do so have all go back after a failure
-    if nodes > 1:  # no launch follows there, so what needs one is left out
-        faults = tuple(dataclasses.replace(fault, ms=fault.ms % 801) for fault in faults
-                       if fault.kind not in ("launcher", "supervisor"))
+    missing = {"supervisor"} if nodes > 1 else {"node", "connection"}  # does not come about there
+    faults = tuple(fault for fault in faults if fault.kind not in missing)
     return Scenario(
         seed, nodes, slots, size, strength,
         spares=random.choice((0, 1, 2, 3, 3, 4, 5, groups * strength)), steps=steps,

@@ -71,6 +71,8 @@ class Faults:
             self.flip(launch, victim, fault.ms)
         elif fault.kind == "connection":
             self.lose_connection(fault.who)
+        elif fault.kind == "node":
+            self.lose_node(fault.who)
         elif fault.kind == "launcher":
             launch.launcher_died = True
             self.kill_all(launch)
@@ -82,6 +84,9 @@ class Faults:
 
     def lose_connection(self, which: int) -> None:
         """There is none on one node."""
+
+    def lose_node(self, which: int) -> None:
+        """There is one alone."""
 
     def is_over(self, launch: Any) -> bool:
         """Say whether the program has ended, so that deaths do not matter any more."""

@@ -60,6 +60,7 @@ class SimulatedProcess:
         self.world, self.scenario = world, world.scenario
         self.proc = Proc(proc)
         self.vault: Any = None
+        self.inventory: Any = None  # over several nodes, the vaults that its launch found
         self.repaired: Any = None
         self.unwound = False
         self.ending: BaseException | None = None

@@ -6,7 +6,7 @@ so a replay that the logs do not cover is found.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ftrma.native import job
@@ -121,12 +121,12 @@ class StandIns:
 class Comm:
     """Exchanges of all processes at the start, see `mpi4py.MPI.Comm`."""
 
-    def __init__(self, world: Any) -> None:
-        self.world, self.given = world, dict[tuple[int, int], Any]()
+    def __init__(self, world: Any, hosts: Sequence[str]) -> None:
+        self.world, self.hosts, self.given = world, hosts, dict[tuple[int, int], Any]()
         self.turns: dict[int, int] = {}
 
     def allgather(self, value: Any) -> list[Any]:
-        me, count = self.world.scheduler.current.process, len(self.world.hosts)
+        me, count = self.world.scheduler.current.process, len(self.hosts)
         turn = self.turns[me] = self.turns.get(me, 0) + 1
         self.given[turn, me] = value
         self.world.poll(lambda: all((turn, p) in self.given for p in range(count)))

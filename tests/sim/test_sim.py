@@ -37,7 +37,7 @@ def fails(scenario: Scenario) -> bool:
 
 # Each run has some 11,000 accesses to shared words before which others may come, in 3,500 turns,
 # and takes 70 ms. A plain run of the tests has 10^6 accesses, a full one 10^7, a nightly one 10^8.
-# Half of the jobs run over several nodes.
+# Two of five jobs run over several nodes.
 NIGHTLY = [(1_000_000 + 100_000 * i, 1900) for i in range(5)]
 
 

@@ -22,7 +22,7 @@ import greenlet
 
 from ftrma.fabric.control_file import make_control
 from ftrma.host import outfile
-from ftrma.host.errors import CATASTROPHE, CatastrophicFailure, CorruptVault
+from ftrma.host.errors import CATASTROPHE, CatastrophicFailure, CorruptVault, FtrmaError
 from ftrma.launch import onenode
 from ftrma.launch.job import SUPERVISOR_DIED, Job
 from ftrma.launch.relaunch import relaunch
@@ -221,6 +221,8 @@ class World(Faults, StandIns, Judge):
         for name in ("ftrma.fabric.absence", "ftrma.launch.onenode"):
             put(sys.modules[name], "is_stopped", self.is_stopped)
         put(extension, "lib", self.library)
+        for name, attribute, value in self.replaced():
+            put(sys.modules[name], attribute, value)
         rename, unlink = Path.rename, Path.unlink
 
         def renamed(path: Path, target: Any) -> Path:
@@ -238,6 +240,10 @@ class World(Faults, StandIns, Judge):
         finally:
             for owner, name, value in reversed(saved):
                 setattr(owner, name, value)
+
+    def replaced(self) -> list[tuple[str, str, Any]]:
+        """Further modules, names in them, and what stands there instead."""
+        return []
 
     def control(self) -> Any:
         """The control file of the newest launch, mapped once."""
@@ -291,24 +297,38 @@ class World(Faults, StandIns, Judge):
     def start(self, launch: SimulatedLaunch, proc: int) -> Task:
         process = SimulatedProcess(self, proc)
 
-        def run() -> None:
+        def live() -> None:
             try:
                 process.run()
-            except greenlet.GreenletExit:
-                pass
+                self.finish(process)
             except LaunchEnded:
                 self.wait_for_end()
-            except (CatastrophicFailure, CorruptVault) as error:
-                self.told.append(f"error: {error}")
-                self.claimed_catastrophe = True
-                process.view.abort(CATASTROPHE)
+            except FtrmaError as error:
+                self.ended_by(process, error)
                 self.wait_for_end()
+
+        def run() -> None:
+            try:
+                live()
+            except greenlet.GreenletExit:
+                pass
             except BaseException:
                 self.expect(self.scheduler.over, f"process {proc} raises {traceback.format_exc()}")
 
         task = self.scheduler.add(Task(f"process {proc}", run, proc, launch.number))
         task.owner = process
         return task
+
+    def ended_by(self, process: SimulatedProcess, error: Exception) -> None:
+        """End the job by an error of a process."""
+        if not isinstance(error, CatastrophicFailure | CorruptVault):
+            raise error
+        self.told.append(f"error: {error}")
+        self.claimed_catastrophe = True
+        process.view.abort(CATASTROPHE)
+
+    def finish(self, process: SimulatedProcess) -> None:
+        """Have a process leave that has come to its end."""
 
     def view_of(self, proc: int) -> Any:
         """The job as a process sees it, which joins."""

@@ -623,6 +623,21 @@ def test_who_is_left_is_named_so(board: Board) -> None:
     assert words == ["--host", "node1:3,127.0.0.1:3", "--map-by", "ppr:3:node"]
 
 
+@pytest.mark.quick
+def test_a_host_that_was_lost_before_is_not_taken_again() -> None:
+    """Law: the hosts of earlier launches are known by address; who is not among the launcher's
+    words any more was lost then, and is left out when a further host is lost."""
+    cause = Cause("node3 died", (), 1.0, 2.0, ("node1", "node2", "node3"),
+                  addresses=(("node3", "10.0.0.3"),))
+    board = Board(processes=4, cause=cause)
+    for rank, host in enumerate(("node1", "node2")):
+        board.connect(rank, host)
+    board.board.lost.add("node2")
+    words = nexthosts.next_hosts(board.board, ["--host", "node1:3,node2:3"], make_layout(4))
+    board.close()
+    assert words == ["--host", "node1:6", "--map-by", "ppr:6:node"]
+
+
 @pytest.mark.parametrize(("gone", "after", "kept"), [
     ({"node4"}, {}, "node1,node2,node3"),  # its group survives that
     ({"node1", "node2"}, {"node1": 2}, "node1,node3,node4"),
