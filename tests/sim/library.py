@@ -23,7 +23,8 @@ from ftrma.native import loading
 
 HERE = Path(__file__).parent
 COMPILER = shlex.split(os.environ.get("CC") or "cc")
-INCLUDED = (HERE / "stub", *(ROOT / "csrc" / folder for folder in ("", "job", "log", "wire")))
+FOLDERS = ("", "job", "kernels", "log", "wire")
+INCLUDED = (HERE / "stub", *(ROOT / "csrc" / folder for folder in FOLDERS))
 LIMIT_S = 120
 DECLARED = """
 typedef int sim_hook(int kind, uint32_t *word, uint64_t value, uint64_t ns);

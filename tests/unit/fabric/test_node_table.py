@@ -1,4 +1,4 @@
-"""What a launch finds of the one before on a node."""
+"""A launch over several nodes clears what the one before has left on a node."""
 
 from __future__ import annotations
 
