@@ -82,6 +82,7 @@
 #define FTRMA_CLAIM_FORFEIT 2 /* also without a checkpoint, where more is lost than can be rebuilt */
 #define FTRMA_CLAIM_TOLD 4    /* it is told of deaths, and nothing is done about them; slot 0's is a
                                  failure as ever */
+#define FTRMA_CLAIM_SEATED 8  /* no spare takes a checksum rank's seat: all see the same members */
 
 /* The progress of a launch in taking over the vaults of the launch before it, in
    ftrma_ctl.takeover. */

@@ -26,7 +26,7 @@ from ftrma.host.key import Key
 from ftrma.host.record import Seal
 from ftrma.machine.topology import NO_LEVEL, Domains, Layout
 from ftrma.native import job as native
-from ftrma.native.constants import CLAIM_FORFEIT, CLAIM_TOLD, SLOT, SPARE
+from ftrma.native.constants import CLAIM_FORFEIT, CLAIM_SEATED, CLAIM_TOLD, SLOT, SPARE
 from ftrma.native.shared import Proc, Progress, Slot, Version
 
 PATIENCE_S = 10.0
@@ -328,7 +328,15 @@ class FakeView:
         return bool(self.job.claim & CLAIM_TOLD)
 
     def tell_deaths(self, tells: bool) -> None:
-        self.job.claim = self.job.claim & ~CLAIM_TOLD | CLAIM_TOLD * tells
+        gone = CLAIM_TOLD if tells else CLAIM_TOLD | CLAIM_SEATED
+        self.job.claim = self.job.claim & ~gone | CLAIM_TOLD * tells
+
+    @property
+    def keeps_seats(self) -> bool:
+        return bool(self.job.claim & CLAIM_SEATED)
+
+    def keep_seats(self) -> None:
+        self.job.claim |= CLAIM_SEATED
 
     # -- meeting ------------------------------------------------------------------------------
 

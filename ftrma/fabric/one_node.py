@@ -22,7 +22,7 @@ from ..host.private import check_directory
 from ..host.record import Seal
 from ..machine.topology import NO_LEVEL, Domains, Layout
 from ..native import job, logs
-from ..native.constants import CLAIM_FORFEIT, CLAIM_TOLD, FAILPOINTS, NAME_BYTES
+from ..native.constants import CLAIM_FORFEIT, CLAIM_SEATED, CLAIM_TOLD, FAILPOINTS, NAME_BYTES
 from ..native.shared import Control, Proc, Slot, Version
 from . import plans, story
 from .control_file import place_of_kill
@@ -157,9 +157,16 @@ class OneNodeView:
         return bool(job.load(self.ctl, "claim") & CLAIM_TOLD)
 
     def tell_deaths(self, tells: bool) -> None:
-        bits = job.load(self.ctl, "claim") & ~CLAIM_TOLD
+        bits = job.load(self.ctl, "claim") & ~(CLAIM_TOLD if tells else CLAIM_TOLD | CLAIM_SEATED)
         job.store(self.ctl, "claim", bits | CLAIM_TOLD * tells)
         job.ring()
+
+    @property
+    def keeps_seats(self) -> bool:
+        return bool(job.load(self.ctl, "claim") & CLAIM_SEATED)
+
+    def keep_seats(self) -> None:
+        job.store(self.ctl, "claim", job.load(self.ctl, "claim") | CLAIM_SEATED)
 
     @property
     def may_forfeit(self) -> bool:

@@ -130,7 +130,14 @@ class Membership(Protocol):
 
     def tell_deaths(self, tells: bool) -> None:
         """Have the framework told of deaths from now on, as slot 0 once all have claimed; or not
-        any more, as the leader of a repair in which all go back."""
+        any more, as the leader of a repair in which all go back: then seats are taken again."""
+
+    @property
+    def keeps_seats(self) -> bool:
+        """No spare takes the seat of a checksum rank, in this attempt."""
+
+    def keep_seats(self) -> None:
+        """Have no spare take such a seat any more, as slot 0 before deaths are told."""
 
     @property
     def may_forfeit(self) -> bool:

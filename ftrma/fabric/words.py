@@ -32,7 +32,7 @@ class ProcessWords(Protocol):
         reported: 1: the death is in the job's story.
         syncs: synchronizations in this attempt, where events are not counted.
         busy_until_ns: until then the slot's program computes, as it has said, see `job.now_ns`.
-        rebuilding: 1: a spare that has taken a checksum rank's seat reads its members' copies.
+        rebuilding: 1: a spare takes a checksum rank's seat, or has it and reads members' copies.
     """
 
     ordinal: int

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ..fabric.control_file import make_control
 from ..native import job
-from ..native.constants import CLAIM_TOLD, NAME_BYTES
+from ..native.constants import CLAIM_SEATED, CLAIM_TOLD, NAME_BYTES
 from ..native.job import Takeover
 from ..native.shared import Proc
 from .job import Job
@@ -45,7 +45,7 @@ def hand_over(made: Job, lost: Sequence[int], version: int, died_ns: int) -> Non
     new.supervisor, new.takeover = os.getpid(), Takeover.CLEARING
     new.attempt, new.death_ns = ctl.attempt + 1, died_ns
     job.write_bytes(new.claimant, job.read_bytes(ctl.claimant, NAME_BYTES))
-    new.claim = ctl.claim & ~CLAIM_TOLD  # until its slots have claimed, too
+    new.claim = ctl.claim & ~(CLAIM_TOLD | CLAIM_SEATED)  # until its slots have claimed, too
     job.copy_rules(new, ctl)
     for at in lost:
         new.lost[at] = 1

@@ -73,6 +73,20 @@ def create(view: JobView, most: int) -> None:
                 path.unlink()
 
 
+def keep_seats(view: JobView) -> None:
+    """Have no spare take a checksum rank's seat any more, as slot 0 before anybody joins.
+
+    A spare that takes one without having seen that is waited for: it is no member then.
+    """
+    view.keep_seats()
+    while True:
+        seen = view.bell
+        view.unwind_if_alarmed()
+        if not any(view.words.process(p).rebuilding for p in view.all_procs() if view.alive(p)):
+            return
+        view.wait_for_bell(seen, 1000)
+
+
 def join(view: JobView) -> mail.Mail:
     """Open the mail of this attempt, and have deaths told there."""
     opened = mail.Mail(path_of(view), view.proc)

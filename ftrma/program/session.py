@@ -316,6 +316,9 @@ class Session:
         if self.slot == 0:
             deathmail.create(view, most)
         self.claim(name, forfeit=forfeit, told=True, most=most)
+        if self.slot == 0:
+            deathmail.keep_seats(view)
+        view.barrier()  # behind it all find the same members
         self.mail = deathmail.join(view)
         if self.slot == 0:
             view.tell_deaths(True)  # nobody waits for a slot any more, so its death hangs nobody

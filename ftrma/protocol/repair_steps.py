@@ -309,7 +309,7 @@ def clear_attempt(view: JobView) -> None:
     words.checkpoint_target = words.checkpoint_taken = words.checkpoint_wanted = 0
     words.halting = 0
     words.replays = 0
-    if view.tells_deaths:
+    if view.keeps_seats:
         view.tell_deaths(False)  # a death is a failure again until all have claimed anew
     view.begin_attempt(words.attempt + 1)
 

@@ -150,7 +150,14 @@ class Server:
         report_deaths(view)
         note_lost_results(view, vacant)
         self.vault = self.vault or own_vault(view, create=True)
-        take_checksum_seat(view, vacant)
+        # A claim that keeps seats as they are waits for whoever may not have seen it.
+        view.words.me.rebuilding = 1
+        kept = view.keeps_seats
+        if not kept:
+            take_checksum_seat(view, vacant)
+        self.withdraw_rebuild()
+        if kept:
+            return False
         job.arm()
         while not self.announce_rebuild(view.layout.group_of_checksum(vacant)):
             if view.alarmed():

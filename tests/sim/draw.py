@@ -100,6 +100,11 @@ FOCUSED: dict[str, tuple[Harm, dict[str, Any]]] = {
         "slots": 4, "group_size": 4, "strength": 2, "spares": 5, "nodes": 1}),
     "commits": (Harm(("pause", "kill", "kill"), ("checksum", "slot"), ("commit",), True, (20, 40)),
                 {"spares": 4, "nodes": 1, "strength": 2, "interval": 0}),
+    "told seats": (Harm(("kill",), ("checksum",), (), False, (100, 200)), {
+        "nodes": 1, "spares": 3, "steps": 2, "alone": False, "told": True, "policy": "rollback"}),
+    "told": (Harm(("kill", "kill", "kill", "freeze"), ("slot", "", "spare"), (), False,
+                  (12, 60, 200)), {
+        "nodes": 1, "spares": 3, "alone": False, "told": True, "policy": "rollback"}),
     "launches": (Harm(("launcher", "supervisor", "kill"), ("",), (), True, (200, 60)), {
         "nodes": 1, "interval": 0, "spares": 1}),
     "spares of nodes": (Harm(("kill", "kill", "launcher"), ("slot",), (), True, (1200, 800)), {
@@ -137,14 +142,17 @@ def draw_any(seed: int, harm: Harm | None, nodes: int) -> Scenario:
     long = 200 + 50 * steps if nodes == 1 else 1400 + 200 * steps
     faults = tuple(harm.fault(random, random.choice(harm.within) if i else long)
                    for i in range(count))
-    alone = random.random() < 0.2  # frameworks that do so have all go back after a failure
+    told = nodes == 1 and random.random() < 0.15
+    # Frameworks that do so have all go back after a failure.
+    alone = not told and random.random() < 0.2
     missing = {"supervisor"} if nodes > 1 else {"node", "connection"}  # does not come about there
     faults = tuple(fault for fault in faults if fault.kind not in missing)
     return Scenario(
         seed, nodes, slots, size, strength,
         spares=random.choice((0, 1, 2, 3, 3, 4, 5, groups * strength)), steps=steps,
         late=random.random() < 0.5, safepoints=random.choice((1, 1, 2, 3)),
-        alone=alone, policy="rollback" if alone else random.choice(("auto", "auto", "rollback")),
+        alone=alone, told=told,
+        policy=random.choice(("auto", "auto", "rollback")) if not alone | told else "rollback",
         interval=random.choice((0, 0, 0, 1e-4, 1e-4, 5e-4, "daly", "never")),
         fresh=random.random() < 0.05, ulfm=random.random() < 0.95, chained=harm.chained,
         faults=faults)

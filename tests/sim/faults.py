@@ -214,6 +214,7 @@ class Faults:
             try:
                 if not of.dead:
                     job.note_death(dead)
+                    library.words().sim.sim_see_alarm()
                     self.spoil(launch, dead)
             except greenlet.GreenletExit:
                 pass

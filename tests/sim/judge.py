@@ -139,6 +139,9 @@ class Judge:
         relaunches = self.recoveries.get("relaunch", 0)
         self.expect(relaunches <= self.happened,
                     f"{relaunches} relaunches for {self.happened} faults")
+        if self.status == 0 and scenario.told:
+            self.judge_told_end()
+            return
         if self.status == 0:
             right = without_failure(scenario.slots, scenario.steps, late=scenario.late)
             for slot, holder in enumerate(self.roles_of(self.launch.ctl)[0]):
@@ -160,6 +163,13 @@ class Judge:
         repeated = any("killed 3 times running" in line for line in self.told)
         self.expect(exhausted or repeated, f"the job ends with status {self.status}: "
                                            f"{self.told[-3:]}")
+
+    def judge_told_end(self) -> None:
+        """All slots that live have come to the end of a told program."""
+        for slot, holder in enumerate(self.roles_of(self.launch.ctl)[0]):
+            died = self.launch.tasks[holder].dead
+            self.expect(died or slot in self.ending or slot in self.finals,
+                        f"slot {slot} has not come to its end")
 
     def judge_words_told(self) -> None:
         """See whether something was told that cannot have been."""

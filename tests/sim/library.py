@@ -44,6 +44,8 @@ void sim_exchange(void *off, const void *on);
 void sim_turn(int64_t turn, uint64_t now);
 void sim_replay(int slot, uint64_t version);
 int sim_await_live(int slot);
+void sim_see_alarm(void);
+void sim_close_mail(void *mail);
 uint64_t sim_barriers(void);
 void sim_set_barriers(uint64_t barriers);
 uint64_t sim_points(void);
@@ -55,9 +57,14 @@ SIMULATED = (
     "admit", "alarmed", "arrive", "attempt_begin", "attempt_end", "attempt_of_thread",
     "await_staged", "cas", "claim_error", "ctl_create", "ctl_open", "end", "event_begin",
     "event_finish", "failpoint_visit", "join", "keep_refusal", "load", "log_mark", "log_start",
-    "loses_threads", "mark_broken", "meet", "mode", "must_unwind", "my_role", "note_death",
+    "loses_threads", "mail_append", "mail_attach", "mail_bell", "mail_create", "mail_dead",
+    "mail_death", "mail_generation", "mail_holds", "mail_join", "mail_joined", "mail_limit",
+    "mail_note_death", "mail_release", "mail_ring", "mail_start", "mail_started", "mail_take",
+    "mail_wait", "mail_words", "mark_broken", "meet", "mode", "must_unwind", "my_role",
+    "note_death",
     "now_ns", "raise", "refuse", "replay_over", "results_lost", "ring", "role_of", "set_round",
-    "sleep", "slots_barrier", "store", "story_create", "synchronize", "trace_note",
+    "sleep", "slots_barrier", "store", "story_create", "synchronize", "trace_note", "word_add",
+    "words_equal", "words_read",
 )
 
 # Functions on vaults, which others see before or after: of who stages, sums, folds and restores.
@@ -121,6 +128,7 @@ class Library:
     def __init__(self, mpi: dict[str, Any], point: Callable[[], None]) -> None:
         self.native, self.point = loading.load(), point
         self.vaults: set[Any] = set()
+        self.mails: list[Any] = []
         for name in SIMULATED:
             setattr(self, f"ftrma_{name}", getattr(words().shared, f"ftrma_{name}"))
         for name, function in mpi.items():
@@ -157,6 +165,12 @@ class Library:
             self.vaults.add(pointer[0])
         return result
 
+    def ftrma_mail_open(self, path: bytes, me: int, pointer: Any) -> int:
+        result = int(words().shared.ftrma_mail_open(path, me, pointer))
+        if result == 0:
+            self.mails.append(pointer[0])
+        return result
+
     def ftrma_vault_close(self, vault: Any) -> None:
         if vault in self.vaults:
             self.vaults.discard(vault)
@@ -167,5 +181,8 @@ class Library:
 
     def close(self) -> None:
         """Unmap what processes have mapped that died."""
+        for mail in self.mails:
+            address = int(self.native.ffi.cast("uintptr_t", mail))
+            words().sim.sim_close_mail(words().ffi.cast("void *", address))
         while self.vaults:
             self.native.lib.ftrma_vault_close(self.vaults.pop())

@@ -256,6 +256,66 @@ PLANTS = (
           focus="launches of nodes"),
     Plant("the vault of an earlier spare stays", "ftrma/fabric/node_table.py",
           ', "vault-*"):', "):", focus="spares of nodes"),
+    # -- told deaths and mail ---------------------------------------------------------------------
+    Plant("a death is told twice", "csrc/job/mail.c",
+          "            || found == proc + 1)\n", "            )\n", focus="told"),
+    Plant("a place in the list is taken without a look", "csrc/job/mail.c",
+          "        if (__atomic_compare_exchange_n(&h->deaths[i], &found, proc + 1, 0, "
+          "__ATOMIC_SEQ_CST,\n                                        __ATOMIC_SEQ_CST)\n",
+          "        found = LOAD(&h->deaths[i]);\n"
+          "        if ((!found && (STORE(&h->deaths[i], proc + 1), 1))\n", focus="told"),
+    Plant("the generation goes down", "csrc/job/mail.c",
+          "    while (seen < i + 1 && !ftrma_cas(&h->generation, seen, i + 1))\n"
+          "        seen = LOAD(&h->generation);\n", "    if (seen != i + 1)\n"
+          "        STORE(&h->generation, i + 1);\n", focus="told"),
+    Plant("the generation is raised first", "csrc/job/mail.c",
+          "    STORE(&m->place[proc].dead, 1);\n    for", "    STORE(&m->place[proc].dead, 1);\n"
+          "    uint64_t g = LOAD(&h->generation);\n"
+          "    STORE(&h->generation, g + !LOAD(&h->deaths[g]));\n    for", focus="told"),
+    Plant("a death wakes nobody", "csrc/job/mail.c",
+          "        seen = LOAD(&h->generation);\n    ring_all(m);\n",
+          "        seen = LOAD(&h->generation);\n", focus="told"),
+    Plant("an alarm wakes nobody", "csrc/job/mail.c",
+          "    if (m)\n        ring_bell(m, m->me);\n", "    (void)m;\n", focus="told"),
+    Plant("deaths of before are not told", "csrc/job/mail.c",
+          "            ftrma_mail_note_death(m, p);\n}", "            (void)m;\n}", focus="told"),
+    Plant("a message shows before it is whole", "csrc/job/mail.c",
+          "    struct record *record = (struct record *)(ring_data(m, pair) + at);\n"
+          "    *record = (struct record){(uint32_t)bytes, kind};\n",
+          "    STORE(&ring->written, written + skipped + need);\n"
+          "    struct record *record = (struct record *)(ring_data(m, pair) + at);\n"
+          "    *record = (struct record){(uint32_t)bytes, kind};\n", focus="told"),
+    Plant("a ring takes more than it has room for", "csrc/job/mail.c",
+          "LOAD(&ring->read) > size)", "LOAD(&ring->read) > size + 2048)", focus="told"),
+    Plant("what is taken is given back at once", "csrc/job/mail.c",
+          "        m->next = source + 1;\n", "        m->next = source + 1;\n"
+          "        STORE(&m->ring[pair].read, m->after);\n", focus="told"),
+    Plant("a message wakes nobody", "csrc/job/mail.c",
+          "    STORE(&ring->written, written + skipped + need);\n    ring_bell(m, to);\n",
+          "    STORE(&ring->written, written + skipped + need);\n", focus="told"),
+    Plant("deaths of spares are not told", "csrc/job/alarm.c",
+          "    if (told && role != FTRMA_ROLE_CHECKSUM)", "    if (told && slot)", focus="told"),
+    Plant("the root's death is told only", "csrc/job/alarm.c",
+          "FTRMA_CLAIM_TOLD && !(slot && index == 0);", "FTRMA_CLAIM_TOLD ? 1 : 0;", focus="told"),
+    Plant("the dead are awaited at the end", "csrc/log/event.c",
+          "        if (!(told && LOAD(", "        if (!(0 && LOAD(", focus="told"),
+    Plant("spares are not awaited at the end", "csrc/log/event.c",
+          "    for (int p = 0; told && p", "    for (int p = 0; 0 && told && p", focus="told"),
+    Plant("deaths are told on when all go back", put("repair_steps"),
+          "        view.tell_deaths(False)  # a death is a", "        pass  # a death is a",
+          focus="told"),
+    Plant("deaths are told on in the next launch", "ftrma/launch/vaulthandover.py",
+          "new.claim = ctl.claim & ~(CLAIM_TOLD | CLAIM_SEATED)", "new.claim = ctl.claim",
+          focus="told"),
+    Plant("a seat is taken beside a claim", put("server"),
+          "        kept = view.keeps_seats\n", "        kept = False\n", focus="told seats"),
+    Plant("a claim does not wait for who takes a seat", "ftrma/program/deathmail.py",
+          "        if not any(view.words.process(p).rebuilding for",
+          "        if True or not any(view.words.process(p).rebuilding for", focus="told seats",
+          missed="open: no drawn run has failed"),
+    Plant("all attempts have one mail", "ftrma/program/deathmail.py",
+          'view.directory / f"mail-{view.words.attempt}"', 'view.directory / "mail-1"',
+          focus="told"),
     # -- shared words -------------------------------------------------------------------------
     Plant("the seating is changed in place", "ftrma/fabric/one_node.py",
           "new = self.ctl.roles[now + 1 & 1]", "new = self.ctl.roles[now & 1]"),

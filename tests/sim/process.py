@@ -26,6 +26,7 @@ from ftrma.vault.vault import Region
 
 from .library import words
 from .program import STATE, WINDOW, Memory, compute, place_of_get, puts_of
+from .told import ToldProgram
 
 if TYPE_CHECKING:
     from .world import World
@@ -68,6 +69,7 @@ class SimulatedProcess:
         self.memory = Memory()
         self.ordinal = self.steps_before = 0
         self.repairs = self.repairs_seen = 0  # it has taken part in; before the last safepoint
+        self.attempt_as_place = 0  # in which it has run a told program as a spare
         self.passed_over = 0  # puts of this step that a replay has not done again
         self.policy = CheckpointPolicy(self.scenario.interval, 10.0)
 
@@ -85,10 +87,14 @@ class SimulatedProcess:
                     self.run_program()
                     return
                 server = Server(view, self.vault, lambda: None)
-                served = server.serve()
+                served = server.serve(place=self.attempt_as_place != view.words.attempt)
                 self.vault = server.vault
                 if served is Served.ENDED:
                     return
+                if served is Served.CLAIMED:
+                    self.attempt_as_place = view.words.attempt
+                    ToldProgram(self).run_spare()
+                    continue
             except Rollback:
                 if self.ending:
                     raise self.ending from None
@@ -133,15 +139,21 @@ class SimulatedProcess:
         if not self.anchored:
             different = view.slot_that_differs(1234)
             world.expect(different is None, f"slot {self.slot}: slot {different} differs")
-        self.pass_safepoints()
-        while self.memory.step < self.scenario.steps:
-            self.run_step()
+        if self.scenario.told:
+            ToldProgram(self).run_slot(self.slot)
+        else:
+            self.run_steps()
         view.unwind_if_alarmed()
         view.visit("end")
         view.words.me.finished = view.words.attempt
         world.ending.add(self.slot)
         view.end_program()
         world.finals[self.slot] = self.memory.bytes()
+
+    def run_steps(self) -> None:
+        self.pass_safepoints()
+        while self.memory.step < self.scenario.steps:
+            self.run_step()
 
     def begin_attempt(self, replay: bool) -> None:
         view, world = self.view, self.world

@@ -40,6 +40,7 @@ class Scenario:
     Attributes:
         late: slots put at the end of a step (see `program`); safepoints: behind each step.
         alone: slots also stage versions in steps of their own (`ftrma.protocol.staging`).
+        told: the program is one of a framework that is told of deaths (`told`).
         chained: a fault waits until the one before it has come to pass.
     """
 
@@ -53,6 +54,7 @@ class Scenario:
     late: bool = False
     safepoints: int = 1
     alone: bool = False
+    told: bool = False
     policy: str = "auto"
     interval: float | str = 0
     fresh: bool = False

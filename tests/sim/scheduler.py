@@ -102,7 +102,7 @@ class Scheduler:
             self.hub.switch()
             return 0
         if kind == 1:
-            self.wait(word, value, ns)
+            self.wait(word or None, value, ns)
             return 0
         return self.on_call(kind, value, ns)
 

@@ -102,6 +102,14 @@ def test_a_death_beside_the_end_of_a_job_over_nodes() -> None:
         assert not outcome.wrong, (seed, outcome)
 
 
+def test_members_are_the_same_for_all_beside_a_death_of_a_checksum_rank() -> None:
+    """Law: no spare takes a checksum rank's seat behind a claim of a framework that is told of
+    deaths: for some it would be a member, and the root would wait for it for ever."""
+    for seed in range(20):
+        outcome = run(draw(seed, "told seats"))
+        assert not outcome.wrong and outcome.status == 0, (seed, outcome)
+
+
 def test_a_target_that_moves_on_while_a_slot_waits_there() -> None:
     """Law: a slot that waits at a target that is moved on meanwhile goes on to the new one. It does
     not take the slots that are there already for ones that have come to the old one."""

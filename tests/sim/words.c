@@ -60,6 +60,11 @@ static long sim_poke(int node);
 #include "event.c"
 #include "meet.c"
 
+/* A waiter lets others have the processor for a moment before it sleeps. */
+#define sched_yield() hook(SIM_WAIT, NULL, 0, SPIN_NS / 2)
+#include "mail.c"
+#undef sched_yield
+
 /* ---- in place of the rest of the data plane ------------------------------------------------------ */
 
 int ftrma_code_unwind = 1000;
@@ -76,6 +81,12 @@ void ftrma_wait_step(unsigned *step, struct ftrma_bell *bell, uint32_t seen, uin
     ftrma_ctl->proc[ftrma_me].awaits = awaits;
     hook(SIM_WAIT, &bell->word, seen, NAP_NS);
     ++*step;
+}
+
+void ftrma_nap(struct ftrma_bell *bell, uint32_t seen, uint64_t ns, uint64_t awaits)
+{
+    ftrma_ctl->proc[ftrma_me].awaits = awaits;
+    hook(SIM_WAIT, &bell->word, seen, ns);
 }
 
 void ftrma_sleep(uint32_t seen, uint64_t timeout_us)
@@ -104,6 +115,7 @@ int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory)
     (void)directory;
     ftrma_me = proc;
     ftrma_ctl = ctl;
+    of_job = NULL;
     ftrma_round = LOAD(&ctl->alarm);
     ctl->proc[proc].leaving = 0;
     STORE(&ctl->proc[proc].state, FTRMA_ALIVE);
@@ -125,8 +137,6 @@ int ftrma_mark_broken(int slot, uint64_t version, const char **call)
     return mark->version == version ? (int)mark->broken : -1;
 }
 
-void ftrma_mail_note(int proc) { (void)proc; }
-void ftrma_mail_alarm(void) {}
 void ftrma_ring_origins(void) {}
 void ftrma_progress(void) {}
 void ftrma_wake_attend(int attends) { (void)attends; }
@@ -276,14 +286,34 @@ void sim_watch(struct sim_process *p, void *ctl, int me, int node)
     p->agent = node;
 }
 
+/* The mail of each process of the newest launch; its main and its watching thread share it. */
+static struct ftrma_mail *mails[FTRMA_MAX_PROCS];
+
+/* The watching thread looks at the alarm. */
+void sim_see_alarm(void)
+{
+    if (ftrma_pending())
+        ftrma_alarm_seen();
+}
+
+/* Give the memory of a mail back, when the job is over. */
+void sim_close_mail(struct ftrma_mail *m)
+{
+    munmap(m->h, m->file_bytes);
+    free(m);
+}
+
 void sim_exchange(struct sim_process *off, const struct sim_process *on)
 {
     if (off)
         *off = (struct sim_process){ftrma_ctl, ftrma_me, ftrma_agent_bell, scans, ordered, ftrma_round, ftrma_attempt,
                                     ftrma_thread_lost, ftrma_barriers, horizon, marked,
                                     ftrma_thread, ftrma_event_clock};
+    if (ftrma_me >= 0)
+        mails[ftrma_me] = of_job;
     ftrma_ctl = on->ctl;
     ftrma_me = on->me;
+    of_job = ftrma_me >= 0 ? mails[ftrma_me] : NULL;
     ftrma_agent_bell = on->agent;
     scans = on->scans;
     ordered = on->ordered;

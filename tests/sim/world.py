@@ -146,6 +146,11 @@ class World(Faults, StandIns, Judge):
         self.lost_since: dict[int, int] = {}
         self.flipped: dict[int, int] = {}
         self.claimed_catastrophe = False
+        # Told programs, by launch and attempt: members; deaths in their order; by sender and
+        # receiver the number of messages, and whether the sender knows that it is right.
+        self.told_members: dict[tuple[int, int], tuple[int, ...]] = {}
+        self.told_deaths: dict[tuple[int, int], list[int]] = {}
+        self.told_sent: dict[tuple[int, int, int, int], tuple[int, bool]] = {}
 
     def expect(self, holds: bool, words: str) -> None:
         if not holds:
@@ -220,6 +225,8 @@ class World(Faults, StandIns, Judge):
         put(sys.modules["ftrma.protocol.staging"], "os", killer)
         for name in ("ftrma.fabric.absence", "ftrma.launch.onenode"):
             put(sys.modules[name], "is_stopped", self.is_stopped)
+        for name, value in (("WORDS", 512), ("MOST_RING_BYTES", 4096), ("LEAST_RING_BYTES", 4096)):
+            put(sys.modules["ftrma.native.mail"], name, value)
         put(extension, "lib", self.library)
         for name, attribute, value in self.replaced():
             put(sys.modules[name], attribute, value)
