@@ -18,6 +18,7 @@
 #include "failpoint.h"
 #include "message.h"
 #include "reply.h"
+#include "sum.h"
 
 #define NO_MEMORY "the agent has no memory for it"
 #define WORD sizeof(uint64_t)
@@ -143,10 +144,16 @@ const char *ftrma_apply_set(const struct ftrma_request *r)
 
 const char *ftrma_apply_get(const struct ftrma_request *r)
 {
-    uint64_t n = runs_of(r->head);
+    const struct ftrma_wire_part *place = &part_of(r)->place;
+    uint64_t n = runs_of(r->head), sum = 0;
     unsigned char *data = r->peer->agent->scratch, *to = data;
     const char *fault = NULL;
-    if (!n) { /* copied, too: others may store there between the sum and the sending */
+    /* Copied in any case: others may store there between the sum and the sending. */
+    if (!n && !place->pid) {
+        const char *map = r->peer->agent->ledger->mapped[r->part].map;
+        sum = ftrma_sum_copy(to, map + place->at + r->head->offset, r->head->operand);
+        to += r->head->operand;
+    } else if (!n) {
         fault = reach(r, r->head->offset, to, r->head->operand, 0);
         to += r->head->operand;
     }
@@ -156,7 +163,7 @@ const char *ftrma_apply_get(const struct ftrma_request *r)
         to += run.bytes;
     }
     if (!fault)
-        ftrma_reply(r->peer, r->head, FTRMA_WIRE_DATA, 0, data, (size_t)(to - data));
+        ftrma_reply_data(r->peer, r->head, data, (size_t)(to - data), sum);
     return fault == dead ? NULL : fault;
 }
 

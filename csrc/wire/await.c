@@ -9,6 +9,7 @@
 
 #include "message.h"
 #include "retransmit.h"
+#include "sum.h"
 
 #define MOST_MS 20 /* between two tries to connect; a dead agent is replaced within 200 ms */
 
@@ -87,9 +88,28 @@ static void take_rejection(struct ftrma_origin *o, const struct ftrma_wire_head 
         ftrma_retransmit_target(o, head->target);
 }
 
-/* Take the reply to the request with a token. */
-static void take_query_reply(struct ftrma_origin *o, const struct ftrma_wire_head *head,
-                             const void *payload)
+/* 1: a reply has the bytes that the request with a token waits for. */
+static int is_awaited_data(const struct ftrma_origin *o, const struct ftrma_wire_head *head)
+{
+    const struct ftrma_origin_query *query = &o->query;
+    return query->active && query->head.number == head->number && head->kind == FTRMA_WIRE_DATA
+           && (query->head.kind == FTRMA_WIRE_GET || query->head.kind == FTRMA_WIRE_GETV)
+           && head->length == query->bytes;
+}
+
+/* Say if a payload was changed on its way, as ftrma_message_payload_fault() does. Awaited bytes are
+   put where they are wanted: those that were changed are overwritten when they come again. */
+static const char *payload_fault(struct ftrma_origin *o, const struct ftrma_wire_head *head,
+                                 const void *payload)
+{
+    if (!is_awaited_data(o, head))
+        return ftrma_message_payload_fault(head, payload);
+    uint64_t sum = ftrma_sum_copy(o->query.data, payload, head->length);
+    return sum != head->payload_sum ? ftrma_message_damaged : NULL;
+}
+
+/* Take the reply to the request with a token; its bytes are in their place. */
+static void take_query_reply(struct ftrma_origin *o, const struct ftrma_wire_head *head)
 {
     struct ftrma_origin_query *query = &o->query;
     if (!query->active || query->head.number != head->number)
@@ -99,8 +119,6 @@ static void take_query_reply(struct ftrma_origin *o, const struct ftrma_wire_hea
         refuse_text(o, "the agent answers something else than was asked");
         return;
     }
-    if (wants)
-        memcpy(query->data, payload, query->bytes);
     query->told = head->operand;
     query->done = 1;
 }
@@ -131,13 +149,13 @@ static void take_reply(struct ftrma_origin *o, uint32_t node, const struct ftrma
     case FTRMA_WIRE_ACK:
         if (here)
             take_acks(o, head, payload);
-        take_query_reply(o, head, payload);
+        take_query_reply(o, head);
         break;
     case FTRMA_WIRE_ANSWER:
     case FTRMA_WIRE_DONE:
     case FTRMA_WIRE_DATA:
         if (o->query.active && o->query.head.number == head->number)
-            take_query_reply(o, head, payload);
+            take_query_reply(o, head);
         else if (here && head->kind != FTRMA_WIRE_DATA)
             take_answer(o, head, payload);
         break;
@@ -162,7 +180,7 @@ static void take_all(struct ftrma_origin *o)
     void *node;
     for (int got; (got = ftrma_engine_next(o->engine, &node, &head, &payload));) {
         struct ftrma_origin_node *n = node;
-        const char *fault = got > 0 ? ftrma_message_payload_fault(&head, payload)
+        const char *fault = got > 0 ? payload_fault(o, &head, payload)
                                     : ftrma_connection_failure(n->connection);
         if (got > 0 && !fault) {
             take_reply(o, (uint32_t)(n - o->nodes), &head, payload);

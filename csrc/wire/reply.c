@@ -7,8 +7,8 @@
 
 #define SOON (64u << 10) /* bytes of puts after which the agent acknowledges them unasked */
 
-void ftrma_reply(struct ftrma_peer *peer, const struct ftrma_wire_head *to, int kind,
-                 uint64_t operand, const void *payload, size_t bytes)
+static void reply(struct ftrma_peer *peer, const struct ftrma_wire_head *to, int kind,
+                  uint64_t operand, const void *payload, size_t bytes, uint64_t sum)
 {
     struct ftrma_wire_head head = {
         .kind = (uint16_t)kind,
@@ -18,8 +18,21 @@ void ftrma_reply(struct ftrma_peer *peer, const struct ftrma_wire_head *to, int 
         .roles_number = (uint32_t)peer->agent->ledger->header->roles_number,
         .target = to->target,
         .generation = to->generation,
-        .operand = operand};
+        .operand = operand,
+        .payload_sum = sum};
     ftrma_connection_send(peer->connection, &head, payload);
+}
+
+void ftrma_reply(struct ftrma_peer *peer, const struct ftrma_wire_head *to, int kind,
+                 uint64_t operand, const void *payload, size_t bytes)
+{
+    reply(peer, to, kind, operand, payload, bytes, 0);
+}
+
+void ftrma_reply_data(struct ftrma_peer *peer, const struct ftrma_wire_head *to,
+                      const void *payload, size_t bytes, uint64_t sum)
+{
+    reply(peer, to, FTRMA_WIRE_DATA, 0, payload, bytes, sum);
 }
 
 void ftrma_reply_reject(struct ftrma_peer *peer, const struct ftrma_wire_head *to, int why,

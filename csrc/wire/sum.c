@@ -15,6 +15,7 @@
 #define PARTS 4 /* of a line */
 
 typedef uint64_t part __attribute__((vector_size(16))); /* any processor has these */
+typedef uint64_t part_anywhere __attribute__((vector_size(16), aligned(1), may_alias));
 
 struct lanes {
     uint64_t plain[LANES], summed[LANES];
@@ -27,7 +28,8 @@ static inline uint64_t mix(uint64_t word)
     return word ^ word >> 32;
 }
 
-/* Add some lines to the lanes, and copy them unless `to` is NULL. */
+/* Add some lines to the lanes, and copy them unless `to` is NULL. Each part is loaded once: what is
+   copied is what is added, whoever stores there. */
 static inline void add(struct lanes *lanes, char *to, const char *from, size_t lines)
 {
     part plain[PARTS], summed[PARTS], now[PARTS];
@@ -35,7 +37,8 @@ static inline void add(struct lanes *lanes, char *to, const char *from, size_t l
     memcpy(summed, lanes->summed, LINE);
     for (size_t l = 0; l < lines; l++)
         for (size_t i = 0; i < PARTS; i++) {
-            memcpy(&now[i], from + l * LINE + i * sizeof *now, sizeof *now);
+            const char *at = from + l * LINE + i * sizeof *now;
+            now[i] = *(const volatile part_anywhere *)(const void *)at;
             if (to)
                 memcpy(to + l * LINE + i * sizeof *now, &now[i], sizeof *now);
             plain[i] += now[i];
@@ -64,8 +67,10 @@ static inline uint64_t sum_of(char *to, const char *from, size_t bytes)
             sum += mix(lanes.summed[i] + place);
     }
     size_t at = lines * LINE;
-    if (to && at < bytes)
+    if (to && at < bytes) {
         memcpy(to + at, from + at, bytes - at);
+        from = to; /* somebody may store to the source meanwhile */
+    }
     for (; bytes - at >= sizeof word; at += sizeof word, place += STEP) {
         memcpy(&word, from + at, sizeof word);
         sum += mix(word + place);

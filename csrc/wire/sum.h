@@ -6,7 +6,8 @@
 #include <stdint.h>
 
 uint64_t ftrma_sum(const void *data, size_t bytes);
-/* The sum of bytes that are copied on the way, which costs little more than to copy them. */
+/* Copy bytes and sum the copy, which costs little more than to copy them.  Others may store to the
+   source meanwhile. */
 uint64_t ftrma_sum_copy(void *to, const void *data, size_t bytes);
 
 #endif

@@ -6,12 +6,14 @@ carried comes again over the next one.
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import socket
 from collections.abc import Iterator
 
 import pytest
-from wirenode import HEAD, PATIENCE_S, Node, Raw, message, sealed, served, sum_of
+from wirenode import HEAD, PATIENCE_S, Node, Raw, User, message, sealed, served, sum_of
 from wirenode import engine as engine
 
 from ftrma.fabric import agents, link
@@ -78,6 +80,24 @@ def test_a_changed_request_has_no_effect(capfd: pytest.CaptureFixture[str]) -> N
             raw.close()
         assert (part == 0x5A).all() and wire.number_of(node.ledger, 0, 0) == 0
     assert capfd.readouterr().err.count(TOLD) == 1
+
+
+def test_bytes_that_change_where_they_lie_are_not_changed_on_their_way(node: Node) -> None:
+    """Law: who stores to a part while it is got harms no connection, whatever the bytes."""
+    child, part, user = os.fork(), node.part(), User(node, 2, 1)
+    if not child:
+        while True:
+            for value in range(256):
+                part[:8192] = value
+    try:
+        for _ in range(1500):
+            user.get(0, 63)
+            user.get(0, 4200)
+        assert user.origin.damaged == 0
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        user.close()
 
 
 def test_a_longer_length_is_not_waited_for(node: Node) -> None:
