@@ -1,7 +1,7 @@
 """One bit changes on the network between nodes, see `flips` and ``tests/c/bitflip.c``.
 
-Law: the job ends with the bits of the run without faults, or with another status and an error in
-words, within its time limit.
+Law: the job ends with the bits of the run without faults. An end in words would be honest, too, but
+the message is sent again, so no job has had one; one that cannot begin at all would look the same.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from flips import HONEST, RIGHT, Flip, build, draw, play
+from flips import RIGHT, Flip, build, draw, play
 from nodes import remove_fake_ssh, why_not
 
 CHANGED = "was changed on its way"
@@ -51,7 +51,7 @@ def test_a_message_is_sent_again(directory: Path, flip: Flip) -> None:
 def test_any_bit(directory: Path, seed: int, repetition: int) -> None:
     """Law of this file: a write, its bit, the program, its options and a death are drawn."""
     end, why, _, result = play(draw(1000 * repetition + seed), directory)
-    assert end in (RIGHT, HONEST), (why, result)
+    assert end == RIGHT, (why, result)
 
 
 def test_draws_are_those_of_their_numbers() -> None:
