@@ -24,6 +24,10 @@ def rebuild_lost(view: JobView, vault: Vault) -> None:
     else:
         if version:
             rebuild_parity(view, vault, index)
+        elif vault.used:  # perhaps a spare was computing it when it was called to this repair
+            vault.renew(view.vault_path(view.proc))
+            view.share_vault()
+            vault.release()
         view.words.me.summed = version
         view.words.me.folded = version
     view.words.me.ready = 1

@@ -164,7 +164,7 @@ class Server:
                 return True
             view.wait_for_bell(view.bell, 1000)
         try:
-            rebuild_parity(view, self.vault, vacant)
+            rebuild_parity(view, self.vault, vacant, others_run=True)
         except RoundChanged:
             return True
         finally:

@@ -330,11 +330,14 @@ def scrub(view: JobView, number: int, element: int) -> int:
         return mended
 
 
-def rebuild_parity(view: JobView, vault: Vault, checksum: int) -> None:
+def rebuild_parity(view: JobView, vault: Vault, checksum: int, *, others_run: bool = False) -> None:
     """Compute a parity from its group's members' committed copies.
 
     The members may run meanwhile: what they have staged of a version that is not committed yet is
     taken out again, and none can begin to stage before `ready` is set.
+
+    Args:
+        others_run: no repair has stopped the members, even if one is asked for by now.
 
     Raises:
         CorruptVault: a member's block is damaged and there is no other parity to mend it from.
@@ -346,8 +349,10 @@ def rebuild_parity(view: JobView, vault: Vault, checksum: int) -> None:
         status = group.compute_parity(vault, weights, version)
         if status >= 0 and group.reference(-1) is not None:
             # Another parity can mend the damaged member, but only while nobody runs.
-            if not view.alarmed():
+            asked = view.alarmed()
+            if not asked:
                 view.raise_alarm(view.requested_round())
+            if others_run or not asked:
                 raise RoundChanged
             for element in range(group.k):
                 scrub(view, group.number, element)

@@ -20,6 +20,7 @@ from ftrma.native import loading, mirrored
 from ftrma.native.wire import MirrorKind
 
 from .library import words
+from .scheduler import Task
 
 if TYPE_CHECKING:
     from .nodelaunch import NodesLaunch
@@ -30,6 +31,7 @@ STRETCH = 97  # words that an agent reads or stores before others may take turns
 HELLO = -(1 << 62)  # number of the message with which a connection begins
 # Between an agent's looks, without a poke; it grows while they find nothing.
 PAUSE_NS, LONGEST_NS = 20_000_000, 640_000_000
+RESTART_NS = 50_000_000  # until another agent has followed a dead one
 
 
 class Agent:
@@ -59,6 +61,9 @@ class Agent:
         self.poke = words().sim.sim_pokes(node)
         self.taken: dict[int, int] = {}  # at node 0: number of the newest message of each agent
         self.lost = self.joining = False  # its connection
+        # Words that have come and are not stored yet, values, and from whom by which number.
+        self.journal: tuple[Any, Any, int, int] | None = None
+        self.task: Any = None
 
     # -- messages -----------------------------------------------------------------------------
 
@@ -73,6 +78,7 @@ class Agent:
     def run(self) -> None:
         scheduler = self.world.scheduler
         with contextlib.suppress(greenlet.GreenletExit):
+            self.store_journal()
             while True:
                 seen = self.poke[0]
                 if self.lost:
@@ -105,12 +111,11 @@ class Agent:
                 self.acked = max(self.acked, number)
                 self.note_ordered()
                 continue
-            self.take(found, values)
+            self.take(found, values, origin, number)
             if self.node == 0:
                 for other in range(1, len(self.launch.agents)):
                     if other != origin:
                         self.tell(other, 0, found, values)
-                self.taken[origin] = number
                 self.tell(origin, number, None, None)
 
     def all_words(self) -> tuple[Any, Any]:
@@ -128,18 +133,25 @@ class Agent:
     def begin_again(self, taken: int, found: Any, values: Any) -> None:
         """Take all words, and send those again that were not taken."""
         self.joining, self.acked = False, taken
-        self.take(found, values)
+        self.take(found, values, 0, 0)
         left = np.flatnonzero(self.pending > taken)[::-1]
         self.sent += 1
         self.pending[left] = self.last = self.sent
         self.tell(0, self.sent, left, self.memory[self.at[left]])
         self.note_ordered()
 
-    def take(self, found: Any, values: Any) -> None:
+    def take(self, found: Any, values: Any, origin: int, number: int) -> None:
         """Store words that have come, in their order."""
         self.pause_ns = PAUSE_NS
-        for first in range(0, len(found), STRETCH):
-            part, new = found[first:first + STRETCH], values[first:first + STRETCH]
+        self.journal = found, values, origin, number
+        self.store_journal()
+
+    def store_journal(self) -> None:
+        """Store the words that are left of what has come; the agent before may have died amid that.
+        """
+        while self.journal and len(self.journal[0]):
+            found, values, origin, number = self.journal
+            part, new = found[:STRETCH], values[:STRETCH]
             at = self.at[part]
             for i in range(len(part)):
                 word = int(part[i])
@@ -150,9 +162,37 @@ class Agent:
                     if self.memory[at[i]] == self.shadow[word]:
                         self.memory[at[i]] = new[i]
                     self.shadow[word] = new[i]
+            self.journal = found[STRETCH:], values[STRETCH:], origin, number
             self.world.scheduler.hub.switch()
+        if self.journal and self.node == 0:
+            self.taken[self.journal[2]] = self.journal[3]
+        self.journal = None
         for bell in (self.ctl.bell, self.ctl.barrier, self.ctl.live):
             bell.word = (bell.word + 1) & 0xFFFFFFFF
+
+    # -- its death --------------------------------------------------------------------------------
+
+    def begin(self, after_ns: int = 0) -> None:
+        """Have this node's agent run, or another one that follows it by the state that it left."""
+        scheduler = self.world.scheduler
+        self.task = Task(f"agent {self.node}", self.run, -1, self.launch.number)
+        self.task.waits.until = scheduler.now_ns + after_ns
+        scheduler.add(self.task)
+
+    def die(self) -> None:
+        """Die, and with it all connections; another one follows."""
+        scheduler, agents = self.world.scheduler, self.launch.agents
+        scheduler.kill(self.task)
+        self.inbox.clear()
+        self.hot = True  # it looks at all words first
+        cut = [self] if self.node else [agent for node, agent in agents.items() if node]
+        for agent in cut:
+            agent.lost = True
+            agent.poke[0] = (agent.poke[0] + 1) & 0xFFFFFFFF
+        if self.node:
+            hub = agents[0]
+            hub.inbox = deque(message for message in hub.inbox if message[1] != self.node)
+        self.begin(int(scheduler.random.random() * RESTART_NS))
 
     # -- looks --------------------------------------------------------------------------------
 

@@ -26,11 +26,13 @@ PLACES = {
 }
 PLACES["leader"] = PLACES["slot"]
 KINDS = (*("kill",) * 10, *("place",) * 12, *("pause",) * 5, "freeze", "freeze", "flip", "flip",
-         "launcher", "supervisor", "stumble", "node", *("connection",) * 3)
+         "launcher", "supervisor", "stumble", "node", "agent", "agent",
+         *("connection",) * 3)
 # Some jobs have faults of few kinds, at few places, in few roles: so that these meet each other.
 HARSH = ((*("kill",) * 3, "place"), ("kill", "freeze"), ("place", "pause"), ("pause", "kill"),
          ("kill", "launcher", "supervisor"), ("place", "launcher", "supervisor"), ("kill", "flip"),
-         ("kill", "connection", "connection"), ("kill", "node", "launcher"))
+         ("kill", "connection", "connection"), ("kill", "node", "launcher"),
+         ("kill", "agent", "agent"))
 ROLES = ("", "", "slot", "checksum", "checksum", "leader", "spare")
 
 
@@ -107,6 +109,8 @@ FOCUSED: dict[str, tuple[Harm, dict[str, Any]]] = {
         "nodes": 1, "spares": 3, "alone": False, "told": True, "policy": "rollback"}),
     "launches": (Harm(("launcher", "supervisor", "kill"), ("",), (), True, (200, 60)), {
         "nodes": 1, "interval": 0, "spares": 1}),
+    "agents": (Harm(("agent", "agent", "kill", "connection"), ("",), (), False, (100, 300, 600)), {
+        "nodes": 3, "spares": 3}),
     "spares of nodes": (Harm(("kill", "kill", "launcher"), ("slot",), (), True, (1200, 800)), {
         "nodes": 2, "interval": 0, "spares": 4, "alone": False}),
     "launches of nodes": (Harm(("node", "kill", "kill", "launcher"), ("",), (), True,
@@ -145,7 +149,8 @@ def draw_any(seed: int, harm: Harm | None, nodes: int) -> Scenario:
     told = nodes == 1 and random.random() < 0.15
     # Frameworks that do so have all go back after a failure.
     alone = not told and random.random() < 0.2
-    missing = {"supervisor"} if nodes > 1 else {"node", "connection"}  # does not come about there
+    # None of these comes about there.
+    missing = {"supervisor"} if nodes > 1 else {"node", "connection", "agent"}
     faults = tuple(fault for fault in faults if fault.kind not in missing)
     return Scenario(
         seed, nodes, slots, size, strength,

@@ -71,6 +71,8 @@ class Faults:
             self.flip(launch, victim, fault.ms)
         elif fault.kind == "connection":
             self.lose_connection(fault.who)
+        elif fault.kind == "agent":
+            self.kill_agent(fault.who)
         elif fault.kind == "node":
             self.lose_node(fault.who)
         elif fault.kind == "launcher":
@@ -83,6 +85,9 @@ class Faults:
             self.supervise(resumed=True)
 
     def lose_connection(self, which: int) -> None:
+        """There is none on one node."""
+
+    def kill_agent(self, which: int) -> None:
         """There is none on one node."""
 
     def lose_node(self, which: int) -> None:

@@ -99,7 +99,7 @@ class NodesView(SeveralNodesView):
             self._make_files(placement)
         self.launch.comm.Barrier()
         if table.first_on_node and self.several_nodes:
-            self._begin_agent(self.launch.agents[table.node])
+            self.launch.agents[table.node].begin()
         self.ctl = self.launch.controls[table.node]
         self.words = MirroredWords(self.ctl, self.proc)
         self.mapped_vaults = {}
@@ -133,10 +133,6 @@ class NodesView(SeveralNodesView):
         self._fill_control(ctl, placement)
         if self.several_nodes:
             launch.agents[node] = Agent(self.world, launch, node)
-
-    def _begin_agent(self, agent: Agent) -> None:
-        task = Task(f"agent {self.table.node}", agent.run, -1, self.launch.number)
-        self.world.scheduler.add(task)
 
     def begin(self) -> int:
         self.begun = self.requested_round()
@@ -408,6 +404,21 @@ class NodesWorld(World):
             agent = agents[1 + which % (len(agents) - 1)]
             agent.lost = True
             agent.poke[0] = (agent.poke[0] + 1) & 0xFFFFFFFF
+
+    def kill_agent(self, which: int) -> None:
+        """The agent of a node dies; a process there sees that another one follows."""
+        launch = self.launch
+        if not len(launch.names) == len(launch.agents) > 1:
+            return
+        agent = launch.agents[which % len(launch.agents)]
+        host = launch.names[agent.node]
+        there = [p for p in launch.living() if launch.hosts[p] == host]
+        if agent.task is None or host in self.lost_hosts:
+            return
+        agent.die()
+        self.deaths["agent"] = self.deaths.get("agent", 0) + 1
+        if there and (view := getattr(launch.tasks[there[0]].owner, "view", None)):
+            self.helper_of(launch, there[0], view._agent_followed)
 
     def controls_in_use(self, launch: Any) -> list[Any]:
         there = len(launch.controls) == len(launch.names)

@@ -14,7 +14,8 @@ class Fault:
             die with it; "freeze": a process gets no turn for a time; "pause": so does one that
             comes by a place; "stumble": the MPI library fails to make communicators in one round;
             "flip": a bit of a vault is not what was written; "connection": that between a node's
-            agent and the first node's fails.
+            agent and the first node's fails; "agent": a node's dies, and another one follows;
+            "node": one is lost with its memory.
         after: turns after the fault before; at a place: visits since then, while the faults behind
             it take their course, or wait for it if they are `chained`.
         who: number among the living processes, modulo their count.

@@ -110,6 +110,27 @@ def test_members_are_the_same_for_all_beside_a_death_of_a_checksum_rank() -> Non
         assert not outcome.wrong and outcome.status == 0, (seed, outcome)
 
 
+def test_a_slot_dies_while_a_spare_computes_a_parity_from_it() -> None:
+    """Law: blocks that the spare finds damaged then are mended in the repair. Before all have met
+    there, members are at versions of their own, and none matches its checksums."""
+    for seed in (500_324, *range(12)):
+        outcome = run(Scenario(seed, group_size=4, strength=2, spares=5, steps=12, late=True,
+                               safepoints=3, ulfm=False, chained=True, faults=(
+                                   Fault("kill", 772, 54, role="checksum"),
+                                   Fault("kill", 10, 17, role="slot"))))
+        assert not outcome.wrong, (seed, outcome)
+
+
+def test_a_parity_that_was_half_computed_before_the_first_checkpoint_begins_anew() -> None:
+    """Law: a spare that is called to a repair while it computes a parity, before any version is
+    committed, does not keep what it has of the members' stages by then."""
+    for seed in (600_164, *range(12)):
+        outcome = run(Scenario(seed, group_size=4, strength=2, spares=5, steps=8, chained=True,
+                               faults=(Fault("kill", 356, 48, role="checksum"),
+                                       Fault("kill", 3, 12, role="slot"))))
+        assert not outcome.wrong, (seed, outcome)
+
+
 def test_a_target_that_moves_on_while_a_slot_waits_there() -> None:
     """Law: a slot that waits at a target that is moved on meanwhile goes on to the new one. It does
     not take the slots that are there already for ones that have come to the old one."""
