@@ -16,8 +16,9 @@ uint64_t ftrma_round;
 
 static void raise_to(uint64_t round)
 {
+    /* The program may end at any moment, and nothing comes behind the end. */
     uint64_t seen = LOAD(&ftrma_ctl->alarm);
-    while (seen < round && !ftrma_cas(&ftrma_ctl->alarm, seen, round))
+    while (seen < round && seen != FTRMA_ENDED && !ftrma_cas(&ftrma_ctl->alarm, seen, round))
         seen = LOAD(&ftrma_ctl->alarm);
     ftrma_ring();
 }

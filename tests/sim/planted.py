@@ -332,8 +332,10 @@ PLANTS = (
           missed="open: no drawn run has failed"),
     # -- C --------------------------------------------------------------------------------------
     Plant("the alarm goes down", "csrc/job/alarm.c",
-          "    while (seen < round && !ftrma_cas(&ftrma_ctl->alarm, seen, round))\n"
-          "        seen = LOAD(&ftrma_ctl->alarm);\n", "    if (seen < round)\n"
+          "    while (seen < round && seen != FTRMA_ENDED && "
+          "!ftrma_cas(&ftrma_ctl->alarm, seen, round))\n"
+          "        seen = LOAD(&ftrma_ctl->alarm);\n",
+          "    if (seen < round && seen != FTRMA_ENDED)\n"
           "        STORE(&ftrma_ctl->alarm, round);\n",
           missed="open: no drawn run has failed"),
     Plant("a death in a repair has its round's number", "csrc/job/alarm.c",
@@ -353,7 +355,8 @@ PLANTS = (
           "        if (alarm != round && !(over", "        if (alarm < round && !(over"),
     Plant("the end is not heeded in a round", "csrc/job/meet.c",
           "(!round || phase >= FTRMA_LAST_PHASE)", "1",
-          focus="ends of nodes"),
+          focus="ends of nodes",
+          missed="open: no drawn run has failed"),
     Plant("a meeting does not look at holders", "csrc/job/meet.c",
           "        if (check_holders && !over && !holders_live()) {",
           "        if (check_holders && !over && !holders_live() && !round) {",
@@ -362,6 +365,9 @@ PLANTS = (
           "        if (i == c->nprocs && agents_scanned(round))",
           "        if (i + 1 >= c->nprocs && agents_scanned(round))",
           missed="open: no drawn run has failed"),
+    Plant("a death is noted behind the end", "csrc/job/alarm.c",
+          "seen < round && seen != FTRMA_ENDED && !", "seen < round && !", focus="ends of nodes",
+          missed="found by test_a_death_beside_the_end_of_a_job_over_nodes"),
     Plant("a meeting takes those of the phase before", "csrc/job/meet.c",
           "LOAD(&c->proc[i].met) >= mark))", "LOAD(&c->proc[i].met) + 1 >= mark))"),
     Plant("a rebuild does not hinder", "csrc/job/meet.c",
