@@ -104,6 +104,17 @@ def test_ends_are_judged(job: Result, outside: int, end: str) -> None:
     assert judge(CASE, job, GOOD, outside).end == end
 
 
+def test_a_lost_shelf_is_an_end_of_places() -> None:
+    """Law: a program over places may lose a store with two places; one with windows has none."""
+    job = ended(1, "error: store 's': shelf 1 lost: the place that held it and the next one, which "
+                   "kept its copy, both died before recover()")
+    places = next(case for seed in SEEDS if (case := draw(seed)).work.judge == "answer")
+    assert judge(places, job, GOOD, 0).end == HONEST
+    assert judge(CASE, job, GOOD, 0).end == GAVE_UP
+    job.stats["failures"] = job.stats["failures"][:1]
+    assert judge(places, job, GOOD, 0).end == GAVE_UP
+
+
 @pytest.mark.parametrize(("failures", "runs"), [(0, 10), (0, 3000), (1, 3000), (7, 50), (3, 3)])
 def test_the_bound_is_that_of_clopper_and_pearson(failures: int, runs: int) -> None:
     import scipy.stats  # takes a second, which runs of other tests do not need
