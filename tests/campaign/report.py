@@ -168,4 +168,5 @@ def page(found: dict[str, Any]) -> str:
                   ""]
         lines += [f"* seed {f['seed']} ({f['program']}, {f['commit']}): {f['end']}: {f['why']}"
                   for f in s["failures"]]
+        lines += [""] * bool(s["failures"])
     return "\n".join(lines)
