@@ -143,7 +143,7 @@ def test_another_thread_is_not_woken() -> None:
 
 # Slot 0 waits, or computes, for a time in each step; nothing of it is in MPI then.
 PAUSES = """
-import subprocess, sys, threading, time
+import os, subprocess, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from mpi4py import MPI
@@ -164,11 +164,15 @@ def in_thread():
 
 WAYS = {"sleep": lambda: time.sleep(pause_s), "thread": in_thread, "computes": compute,
         "child": lambda: subprocess.run(["sleep", sys.argv[3]])}
+pauses = f"{sys.argv[1]}/pauses.txt"
 for step in range(3):
+    while me == 1 and step == 2 and not os.path.exists(pauses):  # slot 0 has left the fence by then
+        time.sleep(0.005)
     win.Fence()
     win.Put(np.full(1, 10 * step + me), (me + 1) % n, me)
     win.Fence()
     if me == 0 and step == 1:
+        open(pauses, "w").close()
         before = time.monotonic()
         WAYS[way]()
         assert time.monotonic() - before >= pause_s - 0.01, "it was cut short"
