@@ -15,7 +15,7 @@
 
 #define FTRMA_SUM_SHORT 64
 
-/* The two halves of a product of 128 bits. */
+/* One word of two: the halves of their product of 128 bits, added without carries. */
 static inline uint64_t ftrma_fold(uint64_t a, uint64_t b)
 {
     __extension__ unsigned __int128 product =
@@ -38,6 +38,7 @@ static inline uint64_t ftrma_payload_sum(const char *bytes, size_t n)
     return n ? ftrma_mix(sum, word) : sum;
 }
 
+/* The sum of a record: of all but `order`, the clock and the number that it is the sum of. */
 static inline uint32_t ftrma_record_sum(const struct ftrma_record *r, uint64_t payload_sum)
 {
     uint64_t kind = r->kind | (uint64_t)r->what << 8 | (uint64_t)r->bytes << 32;
@@ -48,6 +49,7 @@ static inline uint32_t ftrma_record_sum(const struct ftrma_record *r, uint64_t p
     return (uint32_t)(sum ^ sum >> 32);
 }
 
+/* The sum of a record's clock and number. A put to another node gets them when it is acknowledged. */
 static inline uint16_t ftrma_record_order(const struct ftrma_record *r)
 {
     uint64_t sum = ftrma_fold(r->clock, r->seq);

@@ -128,10 +128,12 @@ static int collect(struct ftrma_reader from, int source, int slot, int kind, uin
     const struct ftrma_record *record;
     while ((record = ftrma_log_next_whole(&from))) {
         if (record->kind != kind || record->target != slot || record->event <= after
-            || record->event > until || ftrma_cut_holds(cut.words, cut.n, record, source))
+            || record->event > until)
             continue;
         if (record->order != ftrma_record_order(record))
             return -EBADMSG;
+        if (ftrma_cut_holds(cut.words, cut.n, record, source)) /* it looks at `seq` */
+            continue;
         if (replay.n == replay.room) {
             size_t more = replay.room ? 2 * replay.room : 1024;
             struct incoming *grown = realloc(replay.list, more * sizeof *grown);
@@ -239,9 +241,7 @@ int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint6
     replay.in_prefix = !replay.mark.start;
     replay.limit = replay.in_prefix ? t->slot->prefix_events : replay.horizon;
     ftrma_answers_begin(&replay.answers,
-                        replay.in_prefix
-                            ? all
-                            : results);
+                        replay.in_prefix ? all : results);
     trace_replay();
     return 0;
 }

@@ -185,8 +185,8 @@ static void spoil(struct ftrma_wire_head *head)
         head->operand = edge();
 }
 
-/* What has become of the messages to one end: whether one had another length than it said, and
-   whether a bit of the last one was changed. */
+/* The messages to one end so far. astray: one had another length than it said; flipped: a bit of the
+   last one was changed. */
 struct way {
     int astray, flipped;
 };
