@@ -17,9 +17,9 @@ from programs import kinds
 from tiers import tiers
 
 SLOTS = 4
-# Each slot adds what its left neighbour put to a field that only declared state remembers. The
-# slot named by FELL takes its node down once: all ranks, with DAEMON the launcher's daemon too, and
-# their shared memory.
+# Each slot adds what its left neighbour put to a field that only declared state remembers. FELLS
+# names a slot for a step, which takes its node down once when it has come there: all ranks, with
+# DAEMON the launcher's daemon too, and their shared memory.
 PROGRAM = """
 import os, shutil, signal, sys
 from pathlib import Path
@@ -32,10 +32,11 @@ win = MPI.Win.Allocate(8 * n, 8, comm=comm)
 cells = np.frombuffer(win.tomemory())
 cells[:] = comm.rank
 state = ftrma.protect("s", step=0, field=np.arange(n, dtype=float) * comm.rank, begun=0)
-FELL, STEP, DAEMON, REFUSED = {fell}, {step}, {daemon}, {refused!r}
+FELLS, DAEMON, REFUSED = {fells}, {daemon}, {refused!r}
 
 def fell_node():
-    Path(REFUSED or os.devnull).write_text(os.uname().nodename + chr(10))
+    with open(REFUSED or os.devnull, "a") as file:
+        file.write(os.uname().nodename + chr(10))
     uts = os.stat("/proc/self/ns/uts").st_ino
     node = Path(os.environ["FTRMA_JOB"]) / os.uname().nodename
     while node.exists():  # others on it are still making and removing files
@@ -59,7 +60,9 @@ while state.step < 12:
     state.field[:] = 0.5 * state.field + cells * 0.25 + state.step
     state.step += 1
     ftrma.safepoint()
-    if state.step == STEP and comm.rank == FELL and not state.restored:
+    fallen = Path(f"{{sys.argv[1]}}/fell-{{state.step}}.txt")
+    if FELLS.get(state.step) == comm.rank and not fallen.exists():
+        fallen.touch()
         fell_node()
 if REFUSED:  # the node is up again
     Path(REFUSED).unlink(missing_ok=True)
@@ -75,7 +78,7 @@ def nodes() -> Iterator[None]:
 
 def run(*options: str, fell: int = -1, step: int = -1, daemon: bool = False,
         refused: str = "") -> Result:
-    program = PROGRAM.format(fell=fell, step=step, daemon=daemon, refused=refused)
+    program = PROGRAM.format(fells={step: fell}, daemon=daemon, refused=refused)
     always = ("--spares", "0", "--group-size", "2", "--interval", "0")
     return run_on_nodes(program, SLOTS, *always, *options, timeout=60, by_rank=False,
                         files=Path(fake_ssh()).parent)
@@ -172,6 +175,54 @@ def test_a_lost_node_that_refuses_ssh(daemon: bool, reference: Result, refused: 
     assert (f"nothing can be started on {lost} (ssh: connect to host {lost} port 22: Connection "
             "refused)") in result.stderr, result
     assert f"no answer from {lost}; going on with" in result.stderr, result
+
+
+def run_pair(refused: Path, fells: dict[int, int], *options: str, in_turn: int = 0) -> Result:
+    """Run the program on two slots, which lose nodes that are down until its end."""
+    program = PROGRAM.format(fells=fells, daemon=False, refused=str(refused))
+    return run_on_nodes(program, 2, "--group-size", "2", "--interval", "0", *options, timeout=60,
+                        by_rank=False, files=Path(fake_ssh()).parent, in_turn=in_turn)
+
+
+@pytest.fixture(scope="module")
+def pair() -> Result:
+    """A run on two slots in which no node is lost."""
+    result = run_pair(refusing(), {})
+    assert result.status == 0 and not result.stats["failures"], result
+    return result
+
+
+def assert_pair(result: Result, pair: Result) -> None:
+    assert result.status == 0, result
+    for found, right in zip(result.of_slots("out", 2), pair.of_slots("out", 2), strict=True):
+        for name in ("cells", "field"):
+            assert found[name].tobytes() == right[name].tobytes(), name
+
+
+@pytest.mark.full
+def test_a_second_node_is_lost(refused: Path, pair: Result) -> None:
+    """Law: no launch begins on the node that was lost first, when another one is lost."""
+    result = run_pair(refused, {4: 0, 8: 1}, "--checksums", "2", "--spares", "0",
+                      "--max-relaunch", "6", in_turn=3)
+    assert_pair(result, pair)
+    assert all(found["first"] >= 7 for found in result.of_slots("out", 2))
+    assert re.findall("nothing can be started on ([0-9.]+)", result.stderr) == [*NODES[:2]], result
+    assert result.stderr.count("launching the job again") == 4, result
+    assert f"no answer from {NODES[1]}; going on with {NODES[2]}\n" in result.stderr, result
+
+
+@pytest.mark.full
+def test_a_spare_takes_a_slot_in_the_next_launch(refused: Path, pair: Result) -> None:
+    """Law: the vault that a spare has kept under its number is not taken for its slot's, when it
+    holds one in the next launch and takes part in a repair there.
+
+    Process 1 is that spare, beside slot 0. It holds slot 1 then. When slot 0 dies, it is computed
+    from slot 1's vault.
+    """
+    result = run_pair(refused, {4: 1}, "--spares", "3", "--kill", "0@safepoint:6")
+    assert_pair(result, pair)
+    assert result.stderr.count("launching the job again") == 2, result
+    assert kinds(result)[0] == "relaunch" and len(kinds(result)) == 2, result.stats
 
 
 @pytest.mark.full
