@@ -7,6 +7,8 @@
  *
  * - TRAP_MODE=kill: an array of struct breakpoint. The process that comes to one for the nth time in
  *   the role that is named there, counted over all processes, ends by SIGKILL before the instruction.
+ * - TRAP_MODE=hold: an array of struct breakpoint, of which at and count are used. The thread that comes
+ *   to one waits there until the program has ended, or for HOLD_S seconds.
  * - TRAP_MODE=survey: struct survey, then size bytes each for the instructions and for each role. A
  *   breakpoint stands at each instruction, until the process has passed it MOST times; the byte of a
  *   role is the most visits of a process that had it at the last of them.
@@ -23,14 +25,18 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
+
+#include "ftrma.h"
 
 #define NATIVE "/_native.so" /* knows the role of its process */
 #define INT3 0xcc
 #define TRAP_FLAG 0x100
 #define MOST 3         /* visits that a survey counts, in each process */
 #define IN_VAIN 100000 /* visits of a process in another role; a breakpoint then stands no more */
+#define HOLD_S 20
 #define NOBODY 3       /* role of a process without a place in the job: its agent, its guardian */
 
 struct breakpoint {
@@ -56,6 +62,7 @@ static uint32_t *vain;  /* for each breakpoint: visits in another role */
 static struct breakpoint *breakpoints;
 static uint64_t nbreakpoints;
 static struct survey *survey;
+static int holds; /* 1: a breakpoint is a place to wait at */
 static int (*role_of_me)(int *index);
 static void **control;
 static __thread uint8_t *stepping; /* the instruction that this thread executes alone */
@@ -98,6 +105,23 @@ static int visit_breakpoint(uint64_t at)
     return stands;
 }
 
+static int has_ended(void)
+{
+    const struct ftrma_ctl *ctl = control ? *control : NULL;
+    return ctl && __atomic_load_n(&ctl->alarm, __ATOMIC_SEQ_CST) == FTRMA_ENDED;
+}
+
+static int visit_hold(uint64_t at)
+{
+    const struct timespec ms = {.tv_nsec = 1000000};
+    for (uint64_t i = 0; i < nbreakpoints; i++)
+        if (breakpoints[i].at == at)
+            __atomic_add_fetch(&breakpoints[i].count, 1, __ATOMIC_SEQ_CST);
+    for (int n = 0; n < HOLD_S * 1000 && !has_ended(); n++)
+        nanosleep(&ms, NULL);
+    return 1;
+}
+
 static int visit_survey(uint64_t at)
 {
     int index, role = my_role(&index);
@@ -130,7 +154,9 @@ static void on_trap(int number, siginfo_t *info, void *context)
     stepping = NULL;
     registers[REG_EFL] &= ~TRAP_FLAG;
     uint64_t offset = (uint64_t)(at - base);
-    int stands = survey ? visit_survey(offset) : visit_breakpoint(offset);
+    int stands = survey ? visit_survey(offset)
+                        : holds ? visit_hold(offset)
+                                : visit_breakpoint(offset);
     __atomic_store_n(at, original[offset - code_begin], __ATOMIC_SEQ_CST);
     registers[REG_RIP] = (greg_t)at;
     if (stands) {
@@ -197,6 +223,7 @@ static void arm(void)
             if (survey->bytes[i])
                 set(survey->begin + i);
     } else {
+        holds = !strcmp(mode, "hold");
         breakpoints = file;
         nbreakpoints = size / sizeof *breakpoints;
         vain = calloc(nbreakpoints, sizeof *vain);

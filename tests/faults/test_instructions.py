@@ -10,10 +10,11 @@ import random
 from collections.abc import Iterator
 
 import pytest
-from instructions import code
+from instructions import code, survey
 from instructions.draw import Job, Kill
-from instructions.judge import HONEST, RIGHT, Player, play
+from instructions.judge import HONEST, RIGHT, Player, breakpoints_of, play
 from instructions.programs import PROGRAMS, SLOTS
+from jobs import run_job
 from nodes import remove_fake_ssh, why_not
 from tiers import tiers
 
@@ -54,6 +55,56 @@ def test_in_named_functions(player: Player, chosen: tuple[tuple[str, str, int], 
     record, told = play(job, player.directory, player.trap)
     assert record["end"] in (RIGHT, HONEST), told
     assert record["deaths"], told
+
+
+# Slot 1 comes to its end first. Slot 0 kills it there, and ends when all others are about to note
+# the death.
+ENDING = """
+import os, signal, sys
+from pathlib import Path
+import numpy as np
+import ftrma
+from ftrma import MPI
+from ftrma.native import job
+comm = MPI.COMM_WORLD
+me, ctl = comm.rank, job.open_control(Path(os.environ["FTRMA_JOB"]) / "control")
+cells = np.frombuffer(MPI.Win.Allocate(80, 8, comm=comm).tomemory())
+state = ftrma.protect("s", step=0)
+while state.step < 3:
+    comm.Barrier()
+    cells += me + 0.1 * state.step
+    state.step += 1
+    ftrma.safepoint()
+np.save(f"{sys.argv[1]}/cells-{me}.npy", cells)
+with open(f"{sys.argv[1]}/entered-{me}.txt", "a") as file:
+    file.write("x")
+if me == 0 and "TRAP_FILE" in os.environ:
+    count = np.memmap(os.environ["TRAP_FILE"], "u8", "r")[2:3]  # of threads that wait
+    other = ctl.proc[ctl.roles[0].slot_proc[1]]
+    while job.load(other, "finished") < 1:
+        pass
+    os.kill(other.pid, signal.SIGKILL)
+    while count[0] < ctl.nprocs - 1:
+        pass
+"""
+
+
+@pytest.mark.full
+def test_a_death_that_is_noted_while_the_program_ends(player: Player) -> None:
+    """Law: no repair begins behind the end. Who notes the death has seen that the program has not
+    ended, and the program ends before the death is marked."""
+    at = code.place_of(code.NATIVE, "ftrma_note_death", "lock cmpxchg")
+    job = Job(0, "ending", 0, code.NATIVE, 1, (), (Kill(at, 1, "slot", -1, 0),))
+    file = player.directory / "hold"
+    breakpoints_of(job).tofile(file)
+    env = survey.environment(code.NATIVE, file, "hold", player.trap)
+    right, found = (run_job(ENDING, 2, "--interval", "0", "--spares", "2", env=more)
+                    for more in ({}, env))
+    for result in (right, found):
+        assert result.status == 0 and not result.stats["recoveries"], result
+        assert result.of_slots("entered", 2) == ["x", "x"], result
+    for slot, cells in enumerate(found.of_slots("cells", 2)):
+        assert cells.tobytes() == right.results[f"cells-{slot}"].tobytes()
 
 
 @pytest.mark.nightly

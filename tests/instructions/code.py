@@ -15,7 +15,7 @@ NATIVE, WIRE = "_native.so", "_wire.so"
 # The library that lets breakpoints stand asks these for the process's role.
 ASKED = {"ftrma_my_role", "ftrma_role_of"}
 HEAD = re.compile(r"^([0-9a-f]{8,16}) <([^>]+)>:$")
-LINE = re.compile(r"^ *([0-9a-f]+):\t")
+LINE = re.compile(r"^ *([0-9a-f]+):\t(.*)")
 DEFINITION = re.compile(r"^(?!static\s+const\b)[A-Za-z_][\w \t*]*?\b(\w+)\([^;]*$", re.M)
 
 
@@ -39,21 +39,37 @@ def path_of(library: str) -> Path:
 
 
 @functools.cache
+def _disassembly(library: str) -> list[str]:
+    return subprocess.run(
+        ["objdump", "-d", "-j", ".text", "--no-show-raw-insn", str(path_of(library))],
+        capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+@functools.cache
 def code_of(library: str) -> Code:
     """Disassemble a library; the functions that a breakpoint itself calls are left out."""
     sections = subprocess.run(["objdump", "-h", str(path_of(library))], capture_output=True,
                               text=True, check=True).stdout
     words = next(line.split() for line in sections.splitlines() if line.split()[1:2] == [".text"])
-    text = subprocess.run(
-        ["objdump", "-d", "-j", ".text", "--no-show-raw-insn", str(path_of(library))],
-        capture_output=True, text=True, check=True).stdout
     function, found = "", {}
-    for line in text.splitlines():
+    for line in _disassembly(library):
         if head := HEAD.match(line):
             function = head[2]
         elif (at := LINE.match(line)) and function.split(".")[0] not in ASKED:
             found[int(at[1], 16)] = function
     return Code(int(words[3], 16), int(words[2], 16), found)
+
+
+def place_of(library: str, function: str, instruction: str) -> int:
+    """The place of a function's first instruction of a kind, in bytes from the library's beginning.
+
+    Args:
+        instruction: its first words, such as "lock cmpxchg".
+    """
+    functions = code_of(library).functions
+    return next(int(at[1], 16) for at in map(LINE.match, _disassembly(library))
+                if at and at[2].startswith(instruction)
+                and functions.get(int(at[1], 16)) == function)
 
 
 def name_of(function: str) -> str:
@@ -91,5 +107,5 @@ def build_trap(directory: Path) -> Path:
     """Compile the library that lets breakpoints stand."""
     made = directory / "trapkill.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o",
-                    str(made), str(trap_source()), "-ldl"], check=True)
+                    str(made), "-I", str(ROOT / "csrc"), str(trap_source()), "-ldl"], check=True)
     return made

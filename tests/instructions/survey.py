@@ -29,7 +29,7 @@ def environment(library: str, file: Path, mode: str, trap: Path) -> dict[str, st
     Args:
         library: `code.NATIVE` or `code.WIRE`.
         file: that ``tests/c/trapkill.c`` describes.
-        mode: "kill" or "survey".
+        mode: "kill", "hold" or "survey".
         trap: the compiled library that lets breakpoints stand.
     """
     return {"LD_PRELOAD": str(trap), "TRAP_LIBRARY": library, "TRAP_FILE": str(file),
