@@ -202,6 +202,9 @@ enum ftrma_what {
     FTRMA_WHAT_PEER,    /* a Post or Start names a slot */
     FTRMA_WHAT_REQUEST, /* an access has a request */
     FTRMA_WHAT_MESSAGE, /* calls that the trace does not follow */
+    FTRMA_WHAT_SPAN,    /* a framework begins something */
+    FTRMA_WHAT_SPANNED, /* it ends that */
+    FTRMA_WHAT_MARK,    /* it tells of a moment */
     FTRMA_WHATS
 };
 
@@ -257,7 +260,10 @@ enum ftrma_flags {
     FTRMA_FLAGS_MADE = 0,
     FTRMA_FLAGS_PEER = 0,
     FTRMA_FLAGS_REQUEST = 0,
-    FTRMA_FLAGS_MESSAGE = 0
+    FTRMA_FLAGS_MESSAGE = 0,
+    FTRMA_FLAGS_SPAN = 0,
+    FTRMA_FLAGS_SPANNED = 0,
+    FTRMA_FLAGS_MARK = 0
 };
 
 /* The action of a plan after a failure, in ftrma_plan.kind; see ftrma/protocol/plan.py. */
@@ -838,12 +844,17 @@ int ftrma_replay_prepare(int slot, uint64_t version, const uint8_t *image, uint6
                          uint64_t demand, const uint64_t *cut, uint64_t cut_words);
 /* The program is at the place where the checkpoint was taken. */
 int ftrma_replay_anchor(void);
-/* Trace this process's events to the job's directory. 0 or -errno. */
-int ftrma_trace_open(void);
+/* Trace this process's events to a file. 0 or -errno. */
+int ftrma_trace_open(const char *path);
 void ftrma_trace_to(int fd); /* write to a stream, which is read as long as this process lives;
                                 -1: to nothing */
 /* Write a record of something that is no event; what: enum ftrma_what. */
 void ftrma_trace_note(int what, uint64_t value, uint64_t other);
+/* Write a framework's record with a text of up to FTRMA_TRACE_TEXT bytes, in pieces that lie behind one
+   another. A piece has the text instead of all from `seq` on; `at` is its number, `bytes` the
+   length of the whole text. head: has all but these, and the times. */
+#define FTRMA_TRACE_TEXT 1152
+void ftrma_trace_text(struct ftrma_trace_record *head, const char *text, size_t n);
 /* The flags of a kind, as C has them in its table; -1: there is no such kind. */
 int ftrma_flags_of(int what);
 /* Begin and end an event from Python: 0: do it, 1: it was done, else an MPI code. */

@@ -52,10 +52,11 @@ if TYPE_CHECKING:
     from .program.deathmail import MemberFacts
     from .program.session import Session
     from .program.staging import SlotStaging
+    from .program.timeline import Timeline
 
 __all__ = [
     "Members", "attempt", "claim", "committed", "confirm", "due", "ending", "entries", "kept",
-    "kill_place", "note", "restored", "safepoint", "staging",
+    "kill_place", "note", "restored", "safepoint", "staging", "timeline",
 ]
 
 
@@ -539,6 +540,22 @@ def kill_place(name: str) -> None:
     session = _session()
     if session:
         session.view.visit_named(name)
+
+
+def timeline(name: str) -> Timeline | None:
+    """Return the timeline of ``--trace``, for a framework's own events; each attempt has one.
+
+    Args:
+        name: of the framework.
+
+    Returns:
+        None: no trace is wanted, so nothing is to be told.
+
+    MPI: local.
+    Fault: nothing happens in it.
+    """
+    session = _session()
+    return session.timeline(name) if session else None
 
 
 def note(**entries: Any) -> None:

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <stdio.h>
+#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -22,11 +22,8 @@ int ftrma_tracing;
 static int file = -1, own_slot = -1;
 static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 
-int ftrma_trace_open(void)
+int ftrma_trace_open(const char *path)
 {
-    char path[4096];
-    if (snprintf(path, sizeof path, "%s/trace-%d", ftrma_directory, ftrma_me) >= (int)sizeof path)
-        return -ENAMETOOLONG;
     file = ftrma_open(path, O_WRONLY | O_APPEND | O_CREAT);
     if (file < 0)
         return file;
@@ -120,4 +117,27 @@ void ftrma_trace_note(int what, uint64_t value, uint64_t other)
                                         .value = {value, other}};
     if (ftrma_tracing)
         ftrma_trace_write(&record);
+}
+
+enum { BEFORE = offsetof(struct ftrma_trace_record, seq),
+       PIECE = sizeof(struct ftrma_trace_record) - BEFORE };
+_Static_assert(FTRMA_TRACE_TEXT % PIECE == 0, "the longest text fills its pieces");
+
+void ftrma_trace_text(struct ftrma_trace_record *head, const char *text, size_t n)
+{
+    char pieces[FTRMA_TRACE_TEXT / PIECE * sizeof *head] = {0}, *to = pieces;
+    n = n < FTRMA_TRACE_TEXT ? n : FTRMA_TRACE_TEXT;
+    head->begin_ns = head->end_ns = ftrma_now_ns();
+    head->at = 0;
+    head->bytes = n;
+    do {
+        size_t part = n < PIECE ? n : PIECE;
+        memcpy(to, head, BEFORE);
+        memcpy(to + BEFORE, text, part);
+        to += sizeof *head;
+        text += part;
+        n -= part;
+        head->at++;
+    } while (n);
+    append(pieces, (size_t)(to - pieces));
 }

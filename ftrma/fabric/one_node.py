@@ -330,7 +330,7 @@ class OneNodeView:
                 lineoutput.put(2, line.encode(errors="backslashreplace"))
 
     def open_trace(self) -> None:
-        logs.trace_open()
+        logs.trace_open(self.directory / f"trace-{self.proc}")
 
     def place_of_kill(self, role: int, index: int) -> str:
         return place_of_kill(self.ctl, role, index)

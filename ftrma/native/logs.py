@@ -8,11 +8,14 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from enum import IntEnum
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import extension as c
 from .constants import number
 from .shared import Slot, Version
+
+TRACE_TEXT_BYTES = number("TRACE_TEXT")  # of a framework's record, at most
 
 _called_up: dict[str, Any] = {}  # keeps functions alive that C may call
 
@@ -245,13 +248,22 @@ def keep_refusal(reason: str) -> None:
     c.lib.ftrma_keep_refusal(reason.encode())
 
 
-def trace_open() -> None:
-    c.check(c.lib.ftrma_trace_open(), "opening a trace file")
+def trace_open(path: Path) -> None:
+    c.check(c.lib.ftrma_trace_open(str(path).encode()), "opening a trace file")
 
 
 def trace_to(fd: int) -> None:
     """Write the trace to this stream, from now on."""
     c.lib.ftrma_trace_to(fd)
+
+
+def trace_text(what: int, number: int, line: int, slot: int, proc: int, attempt: int,
+               text: bytes) -> None:
+    """Write a framework's record; nothing if no trace is written."""
+    head = c.ffi.new("struct ftrma_trace_record *", {
+        "what": what, "event": number, "window": line, "target": -1, "slot": slot, "proc": proc,
+        "entry": attempt})
+    c.lib.ftrma_trace_text(head, text, len(text))
 
 
 def trace_note(what: int, value: int, other: int = 0) -> None:

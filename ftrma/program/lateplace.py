@@ -25,14 +25,15 @@ COMMAND = (
 LAUNCHERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_")
 
 
-def start(view: JobView, words: list[str], number: int) -> None:
+def start(view: JobView, words: list[str], traces: bool, number: int) -> None:
     """Start a process of this number, as the root; it comes up by itself.
 
     Args:
         words: of the program, see `script.UserProgram`.
+        traces: it writes a trace.
     """
     about = [os.getpid(), view.directory, number, view.words.attempt, view.layout.slots,
-             ",".join(map(str, deathmail.everyone(view))), len(view.all_procs())]
+             ",".join(map(str, deathmail.everyone(view))), len(view.all_procs()), int(traces)]
     Helper(_watch, view, number, [*map(str, about), *words]).start()
 
 

@@ -14,10 +14,11 @@ from typing import Any, NoReturn
 
 from ..host import lineoutput
 from ..host.errors import FtrmaError, Rollback
-from ..native import job, loading, mail
+from ..native import job, loading, logs, mail
 from ..native.shared import Control
 from . import deathmail, finalization, session
 from .script import UserProgram
+from .timeline import Timeline
 
 
 class LateView:
@@ -49,8 +50,10 @@ class LateSession:
 
     claimed = True
 
-    def __init__(self, view: LateView, slots: int, everyone: list[int], processes: int) -> None:
+    def __init__(self, view: LateView, slots: int, everyone: list[int], processes: int, *,
+                 traces: bool) -> None:
         self.view, self.slots, self.everyone = view, slots, everyone
+        self.traces = traces
         self.processes = processes
         self.states: dict[str, Any] = {}
         self.mail = mail.Mail(view.directory / f"mail-{view.words.attempt}", view.proc)
@@ -67,6 +70,11 @@ class LateSession:
             late.proc, self.everyone, numbers, self.slots, late.words.attempt, late.directory,
             check=late.check)
 
+    def timeline(self, name: str) -> Timeline | None:
+        """See `ftrma.framework.timeline`."""
+        late = self.view
+        return Timeline(name, -1, late.proc, late.words.attempt) if self.traces else None
+
     def note(self, entries: dict[str, Any]) -> None:
         """Drop what is to be noted: the notes are the slots'."""
 
@@ -81,7 +89,7 @@ class LateSession:
 
 def main() -> NoReturn:
     """Run the program in a process that was started later; exits."""
-    parent, directory, number, attempt, slots, everyone, processes, *words = sys.argv[1:]
+    parent, directory, number, attempt, slots, everyone, processes, traces, *words = sys.argv[1:]
     loading.load()
     job.die_with_parent()()
     if os.getppid() != int(parent):
@@ -92,8 +100,11 @@ def main() -> NoReturn:
     loading.import_mpi()
     deathmail.hide_world()
     view = LateView(Path(directory), int(number), int(attempt))
+    if int(traces):
+        logs.trace_open(view.directory / f"trace-{view.proc}")
     session.current = LateSession(  # type: ignore[assignment]
-        view, int(slots), [int(p) for p in everyone.split(",")], int(processes))
+        view, int(slots), [int(p) for p in everyone.split(",")], int(processes),
+        traces=bool(int(traces)))
     program, status = UserProgram(words), 0
     program.add_to_path()
     try:

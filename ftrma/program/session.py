@@ -19,7 +19,7 @@ from ..fabric.story import Checkpoint, Failure, Note, Recovery
 from ..fabric.view import JobView
 from ..host.errors import FtrmaError, Rollback
 from ..native import job, logs
-from ..native.constants import CLAIM_FORFEIT, CLAIM_REENTRY, ROLE_NAMES, WHAT
+from ..native.constants import CLAIM_FORFEIT, CLAIM_REENTRY, ROLE_NAMES, SLOT, WHAT
 from ..native.mail import Mail
 from ..native.shared import Slot, Version
 from ..native.vaults import Buffer
@@ -41,6 +41,7 @@ from .replay import Replay
 from .slot_log import SlotLog
 from .staging import COMMIT_LOOK_S, SlotStaging, ending_if_full
 from .state import State
+from .timeline import Timeline
 from .validation import Validation
 
 if TYPE_CHECKING:
@@ -330,7 +331,7 @@ class Session:
         MPI: local.
         Fault: nothing happens in it.
         """
-        start = partial(lateplace.start, self.view, self.program_words)
+        start = partial(lateplace.start, self.view, self.program_words, bool(self.options.trace))
         return deathmail.facts(self.view, most, self.options.mtbf, start)
 
     def due(self) -> bool:
@@ -352,6 +353,14 @@ class Session:
             if self.view.words.committed >= version:
                 return True
             time.sleep(COMMIT_LOOK_S)
+
+    def timeline(self, name: str) -> Timeline | None:
+        """See `ftrma.framework.timeline`."""
+        view = self.view
+        if not self.options.trace:
+            return None
+        role, index = view.role()
+        return Timeline(name, index if role == SLOT else -1, view.proc, int(view.words.attempt))
 
     def note(self, entries: dict[str, Any]) -> None:
         """See `ftrma.framework.note`."""

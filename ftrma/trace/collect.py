@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..host import outfile
-from .records import CLOCK_MARK, LIVE, MAX_SLOTS, MODES, RECORD, Records, What, document
+from . import spans
+from .records import CLOCK_MARK, LIVE, MAX_SLOTS, MODES, RECORD, TOLD, Records, What, document
 
 Clocks = npt.NDArray[np.int64]
 FAR_NS = 2**61  # more than any clock shows, and half of what an integer holds
@@ -32,18 +33,21 @@ def convert(directory: Path, to: Path, slots: int, events: list[dict[str, Any]])
         events: the job's story, as `ftrma/fabric/story.py` writes it in JSON.
 
     Returns:
-        The number of records.
+        The number of records, those of frameworks among them.
 
     Raises:
         ValueError: a file is not what the data plane writes, or `to` cannot be written.
     """
-    records = load(directory, slots)
-    began_ns = int(records["begin_ns"][0]) if len(records) else time.monotonic_ns()
+    loaded = load(directory, slots)
+    began_ns = int(loaded["begin_ns"][0]) if len(loaded) else time.monotonic_ns()
+    of_frameworks = np.isin(loaded["what"], TOLD)
+    told = spans.timeline(loaded[of_frameworks], spans.lasts(loaded), began_ns, slots)
     try:
-        outfile.write(os.fspath(to), document(records, began_ns, slots, events))
+        outfile.write(os.fspath(to),
+                      document(loaded[~of_frameworks], began_ns, slots, events, told))
     except OSError as error:
         raise ValueError(f"cannot write the trace {to}: {outfile.why(error)}") from error
-    return len(records)
+    return len(loaded)
 
 
 def load(directory: Path, slots: int) -> Records:
@@ -177,7 +181,8 @@ def late_at_rollbacks(records: Records, clocks: Clocks, n: int) -> Clocks:
     """Times by which clocks are late when attempts begin, see `Span.late_ns`."""
     attempts, attempt = np.unique(records["entry"], return_inverse=True)
     span, back = Span(len(attempts), n), records["what"] == What.Rollback
-    mine = (records["slot"] >= 0) & (attempt + 1 < len(attempts))
+    # A framework's threads may tell of an attempt's end late.
+    mine = (records["slot"] >= 0) & (attempt + 1 < len(attempts)) & ~np.isin(records["what"], TOLD)
     span.before(attempt[mine] + 1, clocks[mine], records["end_ns"][mine])
     span.last = np.maximum.accumulate(span.last)
     span.behind(attempt[back], clocks[back], records["begin_ns"][back])

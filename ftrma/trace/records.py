@@ -41,6 +41,9 @@ Conventions of the records:
 * A process that replays a slot writes Replay first, and Recovery when the slot is live. Replay has
   in ``at`` the number of the Demand that it starts from, 0 if it starts from the version.
 
+* Span, Spanned and Mark are a framework's own (`spans`). They are on the timeline, and no records
+  of the run: `read` leaves them out, and nothing is judged by them.
+
 Invariant: `read` returns the records that `document` was given, ordered by their begin.
 Section 2.4 of Besta & Hoefler defines what a trace is; eqs. (1) to (3) name what an action carries.
 """
@@ -103,6 +106,9 @@ class What(IntEnum):
     Peer = WHAT["PEER"]
     Request = WHAT["REQUEST"]
     Message = WHAT["MESSAGE"]
+    Span = WHAT["SPAN"]
+    Spanned = WHAT["SPANNED"]
+    Mark = WHAT["MARK"]
 
 
 def flagged(flag: str) -> tuple[What, ...]:
@@ -120,6 +126,7 @@ COMBINING = flagged("COMBINES")
 WRITING = flagged("WRITES")
 INSTANTS = (What.Commit, What.Replay, What.Recovery, What.Rollback, What.End, What.Made, What.Peer,
             What.Request)
+TOLD = (What.Span, What.Spanned, What.Mark)  # by a framework, see `spans`
 
 MODES = ("live", "replay", "prologue")
 LIVE, REPLAY, PROLOGUE = (constant(name.upper()) for name in MODES)
@@ -171,6 +178,7 @@ FORMAT, VERSION = "ftrma trace", 3
 MAX_SLOTS = MAX_PROCS
 STORY_THREAD = MAX_SLOTS  # no process has this number
 STORY = "story"  # category of the job's events
+FRAMEWORK = "framework"  # category of a framework's own events
 # Args of an event that are plain numbers, with their smallest and largest value.
 NUMBERS = {name: (0, 2**64 - 1) for name in
            ("entry", "event", "at", "bytes", "seq", "clock", "ec", "gc", "sc", "gnc")}
@@ -201,13 +209,20 @@ class Trace:
 
 
 def document(
-    records: Records, began_ns: int, slots: int, events: list[dict[str, Any]]
+    records: Records, began_ns: int, slots: int, events: list[dict[str, Any]],
+    told: Iterable[dict[str, Any]] = (),
 ) -> Iterator[str]:
-    """Yield the text of the file: one event a line, so that other tools can search it."""
+    """Yield the text of the file: one event a line, so that other tools can search it.
+
+    Args:
+        events: the job's story.
+        told: by frameworks, as events of the file (`spans.timeline`).
+    """
     head = {"format": FORMAT, "version": VERSION, "slots": slots, "began_ns": began_ns}
     yield f'{{"otherData":{json.dumps(head)},"displayTimeUnit":"ns","traceEvents":[\n'
     lines = [*map(json.dumps, metadata(records, slots)),
-             *(json.dumps(instant(event, began_ns, slots)) for event in events)]
+             *(json.dumps(instant(event, began_ns, slots)) for event in events),
+             *map(json.dumps, told)]
     yield ",\n".join(lines)
     for row in records.tolist():
         yield ",\n" + line(Record._make(row), began_ns, slots)
@@ -358,8 +373,8 @@ def rows_of(
 
 
 def row_of(event: dict[str, Any], slots: int, began_ns: int) -> Record | None:
-    """Return the record of one event; None if it is a name or belongs to the story."""
-    if event["ph"] == "M" or event["cat"] == STORY:
+    """Return the record of one event; None if it is a name, or of the story or a framework."""
+    if event["ph"] == "M" or event["cat"].partition(",")[0] in (STORY, FRAMEWORK):
         return None
     args = event["args"]
     for name, (low, high) in NUMBERS.items():

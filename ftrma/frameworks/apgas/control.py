@@ -152,6 +152,9 @@ class finish(AbstractContextManager[None]):  # programs read it as a statement
         self._worker = runtime.scheduler.current()
         runtime.scheduler.refuse("finish")
         self._outer = self._worker.scope
+        self._timeline = timeline = runtime.scheduler.timeline
+        if timeline is not None:
+            self._span = timeline.begin("finish", self._worker.line)
         self._finish = self._worker.scope = runtime.ledger.finish(
             self._outer or runtime.ledger.nobody)
 
@@ -164,9 +167,15 @@ class finish(AbstractContextManager[None]):  # programs read it as a statement
         if worker.scope is not self._finish:
             raise RuntimeError("finishes are left in another order than they were entered, or by "
                                "another task: write `with apgas.finish():`")
-        self._finish.close()
+        if self._timeline is None:
+            self._finish.close()
+        else:
+            with self._timeline.span("wait", worker.line):
+                self._finish.close()
         worker.scope = self._outer
         errors = self._finish.errors if error is None else [error, *self._finish.errors]
+        if self._timeline is not None:
+            self._timeline.end(self._span, errors=len(errors))
         if errors:
             raise group(errors) from None
 
@@ -193,7 +202,7 @@ def _start(runtime: Runtime, worker: Worker, body: tasks.Body) -> None:
         runtime.start_uncounted(body)
         return
     scheduler, scope = runtime.scheduler, worker.scope.begin()
-    scheduler.spawn(lambda: tasks.run(scheduler, scope, body))
+    scheduler.spawn(lambda: tasks.run(scheduler, scope, body, "task", runtime.members.me))
 
 
 def async_at(place: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -268,8 +277,11 @@ def at(place: int, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     body = _body("at", function, args, kwargs)
     if place == runtime.members.me:
         return function(*args, **kwargs)
-    return runtime.ledger.call(  # type: ignore[no-any-return]
-        worker.scope or runtime.ledger.nobody, place, body)
+    scope, scheduler = worker.scope or runtime.ledger.nobody, runtime.scheduler
+    if scheduler.timeline is None:
+        return runtime.ledger.call(scope, place, body)  # type: ignore[no-any-return]
+    with scheduler.span(f"at {tasks.name_of(function)}", to_place=place):
+        return runtime.ledger.call(scope, place, body)  # type: ignore[no-any-return]
 
 
 class blocking(AbstractContextManager[None]):  # programs read it as a statement

@@ -222,7 +222,8 @@ class CountingLedger:
             scope.push(error)
             scope.end()
         else:
-            self.scheduler.spawn(lambda: tasks.run(self.scheduler, scope, body))
+            self.scheduler.spawn(
+                lambda: tasks.run(self.scheduler, scope, body, "task", source))
 
     # -- at -----------------------------------------------------------------------------------
 
@@ -264,7 +265,7 @@ class CountingLedger:
 
     def _run_at(self, source: int, number: int, key: Key, body: tasks.Body) -> None:
         scope = AtBody(self, key)
-        value, errors = tasks.execute(self.scheduler, scope, body)
+        value, errors = tasks.execute(self.scheduler, scope, body, "at", source)
         pushed = [tasks.portable(error, self.place) for error in scope.errors]
         if not errors:
             what = f"the value of {{}} at place {self.place}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 
@@ -38,6 +39,16 @@ class Mail(Protocol):
     def ring(self, to: int) -> None: ...
     def joined(self, place: int) -> bool: ...
     def wait(self, seen: int, timeout_s: float) -> None: ...
+
+
+class Timeline(Protocol):
+    """The timeline of a trace, with a line for each thread of the pool."""
+
+    def begin(self, what: str, line: int = 0, **facts: Any) -> int: ...
+    def end(self, span: int, **facts: Any) -> None: ...
+    def span(self, what: str, line: int = 0, **facts: Any
+             ) -> AbstractContextManager[dict[str, Any]]: ...
+    def mark(self, what: str, line: int = 0, **facts: Any) -> None: ...
 
 
 class Members(Protocol):

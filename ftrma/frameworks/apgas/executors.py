@@ -19,6 +19,7 @@ from the newest checkpoint in the store, and takes a first one only if there is 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from time import perf_counter
 from typing import Any
@@ -51,6 +52,7 @@ def everywhere(group: PlaceGroup, function: Callable[..., Any], *arguments: Any)
     def call(ordinal: int, place: int) -> None:
         results[ordinal] = control.at(place, function, *arguments)
 
+    call.__qualname__ = f"{function.__name__} everywhere"  # as a trace has it
     with control.finish():
         for ordinal, place in enumerate(group):
             control.async_(call, ordinal, place)
@@ -63,6 +65,10 @@ def only_deaths(error: BaseException) -> bool:
     # A place that has revoked a team may have died before its own exception was told.
     return (any(isinstance(leaf, DeadPlaceException) for leaf in leaves)
             and all(isinstance(leaf, DeadPlaceException | TeamRevoked) for leaf in leaves))
+
+
+def _span(what: str, **facts: Any) -> AbstractContextManager[dict[str, Any]]:
+    return runtime.current().scheduler.span(what, **facts)
 
 
 def _mtbf_s() -> float:
@@ -114,7 +120,9 @@ class _Executor:
         self.statistics = Statistics()
         begin = perf_counter()
         try:
-            self._loop(self._begin())
+            with _span(f"{type(self).__name__}: {self.name}") as facts:
+                self._loop(self._begin())
+                facts["steps"] = self._local.steps
         finally:
             self.statistics.total_s = perf_counter() - begin
             if self._committed:
@@ -141,7 +149,9 @@ class _Executor:
                     self._committed = self.statistics.resumed = True
                     return self._recovery(())
                 group = self.manager.active_places()
-                everywhere(group, localrun.make, self.name, group, self._make, self._arguments)
+                with _span("make"):
+                    everywhere(group, localrun.make, self.name, group, self._make,
+                               self._arguments)
                 self._group = group
                 self._take_checkpoint()
                 return None
@@ -179,22 +189,31 @@ class _Executor:
         return recovery
 
     def _recover(self, recovery: Recovery) -> None:
+        dead = ", ".join(map(str, recovery.places))
+        with _span("recovery", dead_places=dead) as facts:
+            self._go_back(recovery)
+            facts.update(steps_to_redo=recovery.redone_steps)
+
+    def _go_back(self, recovery: Recovery) -> None:
         begin = perf_counter()
-        changes = self.manager.rebuild_active_places()
-        framework.kill_place("apgas.rebuild")
-        localrun.recover_store(self._store, changes)
+        with _span("rebuild"):
+            changes = self.manager.rebuild_active_places()
+            framework.kill_place("apgas.rebuild")
+            localrun.recover_store(self._store, changes)
         rebuilt = perf_counter()
         recovery.rebuild_s = rebuilt - begin
         if len(self._group):  # since all were last ready, which another death may precede
             changes = placemanager.between(self._group, changes.new)
-        everywhere(changes.new, localrun.remake, self.name, changes, Team(changes.new),
-                   self._make, self._arguments)
+        with _span("remake"):
+            everywhere(changes.new, localrun.remake, self.name, changes, Team(changes.new),
+                       self._make, self._arguments)
         self._group = changes.new
         remade = perf_counter()
         recovery.remake_s = remade - rebuilt
         flip = self._flip()
         assert flip is not None, "a run goes back to a checkpoint only if there is one"
-        adopted = everywhere(self._group, localrun.restore, self._store, self.name, flip)
+        with _span("restore", step=flip.iteration):
+            adopted = everywhere(self._group, localrun.restore, self._store, self.name, flip)
         recovery.restore_s = perf_counter() - remade
         recovery.redone_steps = max(0, self._furthest - flip.iteration)
         recovery.redone_s = recovery.redone_steps * self.statistics.step_s
@@ -208,7 +227,8 @@ class _Executor:
     def _measured_steps(self) -> None:
         begin, before = perf_counter(), self._local.steps
         try:
-            self._take_steps(self._interval())
+            with _span("steps", first=before + 1):
+                self._take_steps(self._interval())
         finally:
             taken = self._local.steps - before
             self.statistics.steps += taken
@@ -237,11 +257,12 @@ class _Executor:
         begin = perf_counter()
         flip = self._flip()
         whole, steps = self._whole, self._local.steps
-        written = dict(everywhere(self._group, localrun.save, self._store, self.name, flip,
-                                  whole))
-        framework.kill_place("apgas.record")
-        self._store.set_remote(0, checkpoints.flip_key(self.name),
-                               checkpoints.flipped(flip, steps, written, whole))
+        with _span("checkpoint", step=steps):
+            written = dict(everywhere(self._group, localrun.save, self._store, self.name, flip,
+                                      whole))
+            framework.kill_place("apgas.record")
+            self._store.set_remote(0, checkpoints.flip_key(self.name),
+                                   checkpoints.flipped(flip, steps, written, whole))
         self._whole, self._committed = False, True
         took_s = perf_counter() - begin
         if flip is None:
@@ -312,7 +333,8 @@ class IterativeExecutor(_Executor):
             local.finished = bool(app.is_finished())
             while not local.finished and local.steps < end:
                 framework.kill_place("apgas.step")
-                app.step()
+                with _span(f"step {local.steps + 1}"):
+                    app.step()
                 local.steps += 1
                 local.finished = bool(app.is_finished())
 

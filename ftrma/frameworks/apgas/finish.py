@@ -178,7 +178,8 @@ class SharedLedger:
             branch.push(error)
             branch.end()
         else:
-            self.scheduler.spawn(lambda: tasks.run(self.scheduler, branch, body))
+            self.scheduler.spawn(
+                lambda: tasks.run(self.scheduler, branch, body, "task", source))
 
     def end_branch(self, branch: Branch) -> None:
         """Have the home know the exceptions of tasks, and then their end."""
@@ -271,7 +272,8 @@ class SharedLedger:
     def _run_at(self, source: int, record: int, serial: int, finish: tuple[int, int],
                 body: tasks.Body) -> None:
         head = TASK_HEAD.pack(record, serial)
-        value, errors = tasks.execute(self.scheduler, AtBody(self, finish, record), body)
+        value, errors = tasks.execute(self.scheduler, AtBody(self, finish, record), body, "at",
+                                      source)
         what = f"the value of {{}} at place {self.place}"
         name = getattr(body[0], "__qualname__", body[0])
         try:

@@ -200,7 +200,7 @@ def take_steps(run: str, team: Team, count: int, implicit: bool) -> None:
     Args:
         implicit: the steps themselves keep the places together, so there is no barrier between.
     """
-    local = runs().by_name[run]
+    local, scheduler = runs().by_name[run], runtime.current().scheduler
 
     def finished() -> bool:
         said = bool(local.app.is_finished_local())
@@ -211,7 +211,8 @@ def take_steps(run: str, team: Team, count: int, implicit: bool) -> None:
         local.finished = finished()
         while not local.finished and local.steps < end:
             framework.kill_place("apgas.step")
-            local.app.step_local(team)
+            with scheduler.span(f"step {local.steps + 1}"):
+                local.app.step_local(team)
             local.steps += 1
             local.finished = finished()
         if implicit:

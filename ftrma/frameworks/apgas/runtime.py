@@ -59,7 +59,7 @@ class Runtime:
         self.members = members
         self.mailroom = Mailroom(members)
         self.records = Records(members)
-        self.scheduler = Scheduler(self.mailroom, self._look)
+        self.scheduler = Scheduler(self.mailroom, self._look, framework.timeline("apgas"))
         self.ledger: Ledger = LEDGERS[finish](self.records, self.mailroom, self.scheduler)
         self.objects: dict[Any, Any] = {}
         self.removed: list[Callable[[int], Any]] = []
@@ -81,17 +81,23 @@ class Runtime:
         return settled
 
     def _tell_removed(self, place: int) -> None:
+        if self.scheduler.timeline:
+            self.scheduler.timeline.mark(f"told of the death of place {place}", place=place)
         for function in self.removed:
             self.start_uncounted((function, (place,), {}))
 
-    def start_uncounted(self, body: tasks.Body) -> None:
-        """Start a task of this place that nobody waits for."""
-        nobody = self.ledger.nobody
-        self.scheduler.spawn(lambda: tasks.run(self.scheduler, nobody, body))
+    def start_uncounted(self, body: tasks.Body, source: int | None = None) -> None:
+        """Start a task of this place that nobody waits for.
+
+        Args:
+            source: the place that starts it; None: this one.
+        """
+        nobody, source = self.ledger.nobody, self.members.me if source is None else source
+        self.scheduler.spawn(lambda: tasks.run(self.scheduler, nobody, body, "uncounted", source))
 
     def _on_uncounted(self, source: int, view: Any) -> None:
         try:
-            self.start_uncounted(unpack(view, type(view.obj) is bytearray))
+            self.start_uncounted(unpack(view, type(view.obj) is bytearray), source)
         except Exception as error:
             tasks.tell(error, self.members.me)
 
@@ -125,8 +131,11 @@ class Runtime:
                 leaving.append(leave)
 
         try:
-            value, errors = tasks.execute(self.scheduler, root, (program, (), {}))
-            root.close()
+            program.__qualname__ = tasks.name_of(main)
+            value, errors = tasks.execute(self.scheduler, root, (program, (), {}), "main",
+                                          self.members.me)
+            with self.scheduler.span("finish", root=True):
+                root.close()
         except Rollback:
             raise
         except BaseException:
@@ -144,7 +153,8 @@ class Runtime:
         try:
             if main:
                 branch = self.ledger.main_elsewhere()
-                value, errors = tasks.execute(self.scheduler, branch, (main, (), {}))
+                value, errors = tasks.execute(self.scheduler, branch, (main, (), {}), "main",
+                                              self.members.root)
                 for error in errors:
                     branch.push(error)
                 branch.end()

@@ -23,10 +23,11 @@ import time
 from bisect import insort
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from ...host import timeouts
-from .door import Mail
+from .door import Mail, Timeline
 from .mailroom import Mailroom
 
 IDLE_S = 1.0  # longest sleep: the bell wakes earlier; this bounds the harm of a lost ring
@@ -45,12 +46,14 @@ class Worker:
         away: it is in a call that blocks, without the baton.
         ready: the condition held when the baton was handed over, and nothing has run since.
         scope: of the task that it runs (`finish`); None: of none.
+        line: on which its tasks are in the timeline of a trace.
     """
 
-    __slots__ = ("away", "deadline", "ident", "lock", "ready", "scope", "thread", "turn", "until",
-                 "work")
+    __slots__ = ("away", "deadline", "ident", "line", "lock", "ready", "scope", "thread", "turn",
+                 "until", "work")
 
-    def __init__(self) -> None:
+    def __init__(self, line: int = 0) -> None:
+        self.line = line
         self.lock = threading.Lock()
         self.lock.acquire()
         self.work: Callable[[], None] | None = None
@@ -70,9 +73,12 @@ class Scheduler:
         mailroom: is pumped by whoever waits.
         look: called in each round of a wait that something may have come for; raises what ends the
             attempt; False: it wants to be called again once mail has been taken.
+        timeline: of the trace; None: nobody wants one.
     """
 
-    def __init__(self, mailroom: Mailroom, look: Callable[[], bool]) -> None:
+    def __init__(self, mailroom: Mailroom, look: Callable[[], bool],
+                 timeline: Timeline | None = None) -> None:
+        self.timeline = timeline
         self.mailroom = mailroom
         self.mail: Mail = mailroom.mail
         self.place = mailroom.members.me
@@ -206,6 +212,12 @@ class Scheduler:
         """Have a function run by a thread of the pool, in its turn; it must not raise."""
         self.queue.append(function)
 
+    def span(self, what: str, **facts: Any) -> AbstractContextManager[dict[str, Any]]:
+        """Have a ``with`` block of the running task be a span of the timeline, if there is one."""
+        if self.timeline is None:
+            return nullcontext({})
+        return self.timeline.span(what, self.holder.line, **facts)
+
     # -- the pump -----------------------------------------------------------------------------
 
     def _round(self, bell: int) -> None:
@@ -285,7 +297,7 @@ class Scheduler:
             self.holder = worker
             worker.lock.release()
         else:
-            worker = Worker()
+            worker = Worker(len(self.threads) + 1)
             worker.work = chosen
             thread = threading.Thread(target=self._pooled, args=(worker,), daemon=True,
                                       name=f"apgas {len(self.threads) + 1}")

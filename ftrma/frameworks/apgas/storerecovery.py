@@ -113,6 +113,10 @@ class Recovery:
         self.part.host.scheduler.wait(lambda: not self._busy)
         self._busy = True
         self.table.put(HALTED, 0)
+        with self.part.host.scheduler.span(f"recover store {self.part.name}"):
+            self._run(active)
+
+    def _run(self, active: Sequence[int]) -> None:
         try:
             keepers = self._place(list(active))
             self._call([Job(place, "replay") for place in
@@ -296,8 +300,10 @@ def do_job(part: Part, root: int, number: int, round_: int, what: str,
            arguments: tuple[Any, ...]) -> None:
     """Do a job that the root asks for, and answer."""
     error: FtrmaError | None = None
+    name = f"{what} shelf {arguments[0]}" if arguments else what
     try:
-        JOBS[what](part, round_, *arguments)
+        with part.host.scheduler.span(name, store=part.name, round=round_):
+            JOBS[what](part, round_, *arguments)
     except FtrmaError as problem:
         error = problem
     except Exception as problem:

@@ -29,20 +29,28 @@ class Scope(Protocol):
         """Add an exception to those of the finish."""
 
 
-def run(scheduler: Scheduler, scope: Scope, body: Body) -> None:
-    """Run a task to its end, on a thread of the pool; its exceptions go to its finish."""
-    _, errors = execute(scheduler, scope, body)
+def run(scheduler: Scheduler, scope: Scope, body: Body, kind: str, source: int) -> None:
+    """Run a task to its end, on a thread of the pool; its exceptions go to its finish.
+
+    Args:
+        kind: of the task, as a trace has it.
+        source: the place that has started it.
+    """
+    _, errors = execute(scheduler, scope, body, kind, source)
     for error in errors:
         scope.push(error)
     scope.end()
 
 
-def execute(scheduler: Scheduler, scope: Scope, body: Body) -> tuple[Any, list[Exception]]:
+def execute(scheduler: Scheduler, scope: Scope, body: Body, kind: str, source: int
+            ) -> tuple[Any, list[Exception]]:
     """Call a function as a task of a scope; its value, and its exceptions."""
     worker = scheduler.current()
     worker.scope = scope  # it becomes another one inside of finishes
     function, args, kwargs = body
-    value, errors = None, []
+    value, errors, timeline = None, [], scheduler.timeline
+    if timeline is not None:
+        span = timeline.begin(name_of(function), worker.line, kind=kind, from_place=source)
     try:
         value = function(*args, **kwargs)
     except UNWINDS:
@@ -55,7 +63,16 @@ def execute(scheduler: Scheduler, scope: Scope, body: Body) -> tuple[Any, list[E
         errors += [*finish.errors, RuntimeError("a task has ended inside of a finish that it had "
                                                 "begun: write `with apgas.finish():`")]
         worker.scope = finish.above
+    if timeline is not None:
+        raised = ", ".join(type(error).__name__ for error in errors)
+        timeline.end(span, **{"raised": raised} if errors else {})
     return value, errors
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return a function's name for people."""
+    function = getattr(function, "func", function)  # of a partial one
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 def as_exception(error: BaseException) -> Exception:

@@ -69,7 +69,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Pla
     loading.load()
     mail.create(tmp_path / "mail", 4)
     # A task does not end by itself: the test ends its scope.
-    monkeypatch.setattr(tasks, "run", lambda scheduler, scope, body: SCOPES.append(scope))
+    monkeypatch.setattr(tasks, "run", lambda scheduler, scope, *task: SCOPES.append(scope))
     yield [Place(tmp_path / "mail", me, 4) for me in range(4)]
     SCOPES.clear()
 
