@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from .program.timeline import Timeline
 
 __all__ = [
-    "Members", "attempt", "claim", "committed", "confirm", "due", "ending", "entries", "kept",
-    "kill_place", "note", "restored", "safepoint", "staging", "timeline",
+    "Members", "attempt", "claim", "committed", "confirm", "count_step", "due", "ending", "entries",
+    "kept", "kill_place", "note", "restored", "safepoint", "staging", "timeline",
 ]
 
 
@@ -540,6 +540,19 @@ def kill_place(name: str) -> None:
     session = _session()
     if session:
         session.view.visit_named(name)
+
+
+def count_step(step: int) -> None:
+    """Say how many steps the program has taken, as a framework that is told of deaths counts them.
+
+    ``ftrma status`` and ``--metrics`` show the number of slot 0 as that of the job.
+
+    MPI: local.
+    Fault: nothing happens in it; the next attempt begins at 0.
+    """
+    session = _session()
+    if session:
+        session.count_step(step)
 
 
 def timeline(name: str) -> Timeline | None:

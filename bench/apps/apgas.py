@@ -52,6 +52,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--reserves", type=int, default=0)
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--progress", action="store_true")
     parser.add_argument("--out")
     options = parser.parse_args(arguments)
     if options.checkpoint.isdigit():
@@ -104,7 +105,8 @@ def oracle_of(options: argparse.Namespace, places: int) -> Any:
 def run_iterative(options: argparse.Namespace, manager: apgas.PlaceManager) -> dict[str, Any]:
     places = len(manager.active_places())
     executor = apgas.SPMDIterativeExecutor(manager, options.checkpoint,
-                                           implicit_step_synchronization=True)
+                                           implicit_step_synchronization=True,
+                                           progress=options.progress)
     app = executor.run(ITERATIVE[options.program], *made(options))
     values = result_of(options, app, executor.name)
     if options.out:

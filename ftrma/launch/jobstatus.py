@@ -25,7 +25,7 @@ from ..fabric import story
 from ..fabric.story import Checkpoint, Entered, Event, Failure, Recovery, Reseat, Stall
 from ..host import lock, private
 from ..host.errors import FtrmaError
-from ..native.constants import number
+from ..native.constants import CLAIM_TOLD, number
 from ..native.controlimage import control_image, log_used_bytes
 from ..native.shared import Control, Process, Roles
 from ..protocol.stalls import WAITS_IN
@@ -51,7 +51,8 @@ class SlotStatus:
             "is stopped" (by a signal or a debugger), "has ended", "died" or "is not there yet".
         waits_in: in what it waits, in words; empty if it does not. awaited: the slot that it waits
             for first; None: none, or it is not known which.
-        step: safepoints that it has passed, see `stepcount`.
+        step: safepoints that it has passed, see `stepcount`; steps that a framework has counted, if
+            it is told of deaths.
         log_bytes: memory that its access logs use; None if they are on another node.
         log_peak_bytes: most that they have used.
     """
@@ -85,8 +86,9 @@ class JobStatus:
         version: of the newest checkpoint; 0: the program's start. checkpoint_age_s: since it.
         spilled: newest version in files; 0: none. spill_age_s: since that checkpoint.
         protected_bytes: by the newest checkpoint, of all slots.
-        step: the least of all slots. steps_per_s: since the last checkpoint or recovery, or, in
-            `ftrma status --watch`, since the last look.
+        step: the least of all slots; that of slot 0 if a framework is told of deaths.
+        steps_per_s: since the last checkpoint or recovery, or, in `ftrma status --watch`, since the
+            last look.
         checkpoints: number of each kind. deaths: of each role. recoveries: of each kind; "reseat"
             is that of a checksum rank.
         launches: of the job so far.
@@ -186,7 +188,10 @@ def look(directory: Path, events: Sequence[Event], now: float) -> JobStatus:
         each = list(each_slot(ctl, roles, path.parent, steps.base, here=here)) if known else []
         version = int(ctl.commit >> 1) if known else max(committed, default=0)
         newest, files = committed.get(version), committed.get(int(ctl.spilled))
-        step = min((slot.step for slot in each), default=0)
+        told = bool(ctl.claim & CLAIM_TOLD)  # then slot 0 counts: others may be dead
+        step = each[0].step if told and each else min((slot.step for slot in each), default=0)
+        # A framework does not begin an attempt where a checkpoint says.
+        counted = each and not (told and any(isinstance(e, Recovery) for e in events))
         return JobStatus(
             **of_story(events, ctl.nslots, version, start.began if start else None, now),
             job=directory.name, program=start.program if start else (), supervisor=ctl.supervisor,
@@ -199,7 +204,7 @@ def look(directory: Path, events: Sequence[Event], now: float) -> JobStatus:
             degraded=sorted(lacks), worst_lack=max(lacks.values(), default=0), version=version,
             checkpoint_age_s=age_s(newest, now), spilled=int(ctl.spilled),
             spill_age_s=age_s(files, now), protected_bytes=newest.bytes if newest else 0, step=step,
-            steps_per_s=steps.rate(step, now, LEAST_S) if each else None,
+            steps_per_s=steps.rate(step, now, LEAST_S) if counted else None,
             log_budget_bytes=int(ctl.log_bytes),
             ends=ends(haltrequests.state_of(directory), now), each_slot=each,
         )
@@ -337,7 +342,8 @@ def each_slot(
         yield SlotStatus(
             slot=s, group=roles.slot_group[s], pid=p.pid, node=p.node, state=state,
             waits_in=WAITS_IN.get(kind, "") if waits else "",
-            awaited=awaited if waits and awaited >= 0 else None, step=base + int(p.ordinal),
+            awaited=awaited if waits and awaited >= 0 else None,
+            step=int(p.step) if ctl.claim & CLAIM_TOLD else base + int(p.ordinal),
             log_bytes=log_used_bytes(directory / f"log-{s}"),
             log_peak_bytes=int(progress.peak_bytes),
         )

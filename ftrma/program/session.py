@@ -354,6 +354,10 @@ class Session:
                 return True
             time.sleep(COMMIT_LOOK_S)
 
+    def count_step(self, step: int) -> None:
+        """See `ftrma.framework.count_step`."""
+        self.view.words.me.step = step
+
     def timeline(self, name: str) -> Timeline | None:
         """See `ftrma.framework.timeline`."""
         view = self.view

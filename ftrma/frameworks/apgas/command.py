@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from ...host.values import number, whole
 from .. import Invocation
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " (0)")
     add("--shrink", action="store_true", help="go on with fewer places where no spare is left")
     add("--check", action="store_true", help="compute the result in one process, too, and compare")
+    add("--progress", action="store_true", help="tell steps now and then; as on a terminal")
     add("--out", metavar="FILE", help="write the result, an .npy file")
     add("program", metavar="PROGRAM", choices=PROGRAMS, help=f"one of {', '.join(PROGRAMS)}")
 
@@ -59,6 +61,8 @@ def invocation(arguments: argparse.Namespace) -> Invocation:
     if arguments.reserves is not None:
         words += ["--reserves", str(whole("--reserves", arguments.reserves, 0, MOST))]
     words += [f"--{name}" for name in ("shrink", "check") if getattr(arguments, name)]
+    if arguments.progress or sys.stderr.isatty():
+        words.append("--progress")
     if arguments.out:
         if arguments.program in ("uts", "queens"):
             raise ValueError(f"--out: the result of {arguments.program} is one number, which is "

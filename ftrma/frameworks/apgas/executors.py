@@ -33,6 +33,7 @@ from .localrun import LocalRun, Make
 from .phases import Recovery, Statistics
 from .placegroup import PlaceGroup
 from .placemanager import PlaceManager
+from .progress import Progress
 from .team import Team, TeamRevoked
 
 DEATHS = (DeadPlaceException, MultipleExceptions)
@@ -83,10 +84,13 @@ class _Executor:
         checkpoint: steps between two checkpoints, or the rule that finds them.
         name: of the newest run.
         statistics: of the newest run.
+        progress: tell steps on standard error.
     """
 
-    def __init__(self, manager: PlaceManager, checkpoint: int | str = 10) -> None:
+    def __init__(self, manager: PlaceManager, checkpoint: int | str = 10, *,
+                 progress: bool = False) -> None:
         interval.check_rule(checkpoint, _mtbf_s())
+        self.progress = progress
         self.manager = manager
         self.checkpoint = checkpoint
         self.name = ""
@@ -118,6 +122,7 @@ class _Executor:
         self._furthest = 0  # steps that were taken, at most
         self._committed = False  # there is a checkpoint
         self.statistics = Statistics()
+        self._progress = Progress(self.name)
         begin = perf_counter()
         try:
             with _span(f"{type(self).__name__}: {self.name}") as facts:
@@ -127,6 +132,7 @@ class _Executor:
             self.statistics.total_s = perf_counter() - begin
             if self._committed:
                 localrun.runs().ended += 1
+                localrun.runs().steps += self._furthest
         self._report()
         return self._local.app
 
@@ -226,6 +232,8 @@ class _Executor:
 
     def _measured_steps(self) -> None:
         begin, before = perf_counter(), self._local.steps
+        if self.progress:
+            self._local.tell = self._progress.tell
         try:
             with _span("steps", first=before + 1):
                 self._take_steps(self._interval())
@@ -288,6 +296,7 @@ class SPMDIterativeExecutor(_Executor):
             checkpoint and the mean time between failures (``--mtbf``).
         implicit_step_synchronization: the steps keep the places together by themselves, so there is
             no barrier between them.
+        progress: tell steps on standard error.
 
     Raises:
         ValueError: `checkpoint` is no interval, or ``--mtbf`` is not given.
@@ -297,8 +306,8 @@ class SPMDIterativeExecutor(_Executor):
     """
 
     def __init__(self, manager: PlaceManager, checkpoint: int | str = 10, *,
-                 implicit_step_synchronization: bool = False) -> None:
-        super().__init__(manager, checkpoint)
+                 implicit_step_synchronization: bool = False, progress: bool = False) -> None:
+        super().__init__(manager, checkpoint, progress=progress)
         self.implicit_step_synchronization = implicit_step_synchronization
 
     def _take_steps(self, count: int) -> None:
@@ -306,7 +315,7 @@ class SPMDIterativeExecutor(_Executor):
         with control.finish():
             for place in self._group:
                 control.async_at(place, localrun.take_steps, self.name, team, count,
-                                 self.implicit_step_synchronization)
+                                 self.implicit_step_synchronization, localrun.runs().steps)
 
 
 class IterativeExecutor(_Executor):
@@ -316,6 +325,7 @@ class IterativeExecutor(_Executor):
         manager: the active places and the reserves.
         checkpoint: steps between two checkpoints, or "young" or "daly", as for
             `SPMDIterativeExecutor`.
+        progress: tell steps on standard error.
 
     Raises:
         ValueError: `checkpoint` is no interval, or ``--mtbf`` is not given.
@@ -335,7 +345,7 @@ class IterativeExecutor(_Executor):
                 framework.kill_place("apgas.step")
                 with _span(f"step {local.steps + 1}"):
                     app.step()
-                local.steps += 1
+                local.count(localrun.runs().steps)
                 local.finished = bool(app.is_finished())
 
     def _call_everywhere(self, method: str, arguments: tuple[Any, ...]) -> list[Any]:

@@ -56,11 +56,20 @@ class LocalRun:
         app: the object.
         steps: that the run has taken.
         finished: no step is left.
+        tell: is called with the number of steps behind each; None: nobody wants to know.
     """
 
     app: Any
     steps: int = 0
     finished: bool = False
+    tell: Callable[[int], object] | None = None
+
+    def count(self, before: int) -> None:
+        """Count a step that was taken, and those of earlier runs before it."""
+        self.steps += 1
+        framework.count_step(before + self.steps)
+        if self.tell:
+            self.tell(self.steps)
 
 
 @dataclass
@@ -69,7 +78,7 @@ class Runs:
 
     Attributes:
         by_name: those that have an object here.
-        ended: how many runs have ended, in the place that runs ``main``.
+        ended, steps: how many runs have ended, and their steps, in the place that runs ``main``.
         told: when this process was told of deaths, by its own clock.
         store: of all runs; there is one in the place that runs ``main``.
         places: the active places that the store was last recovered for.
@@ -77,6 +86,7 @@ class Runs:
 
     by_name: dict[str, LocalRun] = field(default_factory=dict)
     ended: int = 0
+    steps: int = 0
     told: dict[int, float] = field(default_factory=dict)
     store: ResilientStore | None = None
     places: tuple[int, ...] = ()
@@ -194,11 +204,12 @@ def restore(store: ResilientStore, run: str, flip: Flip) -> bool:
     return bool(adopted)
 
 
-def take_steps(run: str, team: Team, count: int, implicit: bool) -> None:
+def take_steps(run: str, team: Team, count: int, implicit: bool, before: int) -> None:
     """Take up to a number of steps side by side with the other places.
 
     Args:
         implicit: the steps themselves keep the places together, so there is no barrier between.
+        before: steps of earlier runs.
     """
     local, scheduler = runs().by_name[run], runtime.current().scheduler
 
@@ -213,7 +224,7 @@ def take_steps(run: str, team: Team, count: int, implicit: bool) -> None:
             framework.kill_place("apgas.step")
             with scheduler.span(f"step {local.steps + 1}"):
                 local.app.step_local(team)
-            local.steps += 1
+            local.count(before)
             local.finished = finished()
         if implicit:
             _agreed(team, (local.steps, local.finished))

@@ -11,11 +11,13 @@ Section 2.3 of the paper has the idea.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from ...host import outfile
 from ...host.errors import FtrmaError
 from . import runtime
 from .control import add_places, on_place_removed
@@ -80,6 +82,20 @@ def change(old: Sequence[int], alive: Callable[[int], bool], reserves: Iterable[
     if not new:
         raise NotEnoughPlaces("all active places are dead; start the job with more --spares")
     return new, removed, added
+
+
+def replacements(removed: Sequence[int], added: Sequence[int], left: int) -> Iterator[str]:
+    """Yield for each dead place a line that says who takes its part.
+
+    Args:
+        removed, added: see `change`.
+        left: number of active places.
+    """
+    for place, new in zip_longest(removed, added):
+        if new is None:
+            yield f"no reserve replaces place {place}; {left} place{'s' * (left > 1)} left"
+        else:
+            yield f"place {new} replaces place {place}"
 
 
 def between(old: PlaceGroup, new: PlaceGroup) -> ChangeDescription:
@@ -181,6 +197,8 @@ class PlaceManager:
         self._active, removed, added = change(old, members.alive, self.reserves(),
                                               self.allow_shrinking)
         set_group(PlaceGroup(self._active))
+        for text in replacements(removed, added, len(self._active)):
+            outfile.tell_first(text, who="apgas", unasked=True)
         return ChangeDescription(PlaceGroup(old), PlaceGroup(self._active), removed, added)
 
     def order(self, seats: Sequence[int]) -> None:

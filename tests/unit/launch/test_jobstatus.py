@@ -34,7 +34,7 @@ from ftrma.launch.haltrequests import EndsInMind, HaltRequest
 from ftrma.launch.stepcount import StepCount
 from ftrma.machine.topology import make_layout
 from ftrma.native import job, loading
-from ftrma.native.constants import WHAT
+from ftrma.native.constants import CLAIM_TOLD, WHAT
 from ftrma.native.controlimage import CONTROL_BYTES, control_image
 
 T = time.time() - 100.0
@@ -206,6 +206,18 @@ def test_steps_of_a_later_attempt(made: tuple[Path, Any]) -> None:
         ctl.proc[s].ordinal = 50
     found = jobstatus.look(directory, [*STORY, BACK], T + 45)
     assert (found.step, found.steps_per_s) == (150, 10.0)
+
+
+def test_steps_of_a_framework_that_is_told(made: tuple[Path, Any]) -> None:
+    """Law: slot 0's count is the job's, whatever dead slots have counted; no rate is told where an
+    attempt has begun somewhere else than at 0."""
+    directory, ctl = made
+    ctl.claim, ctl.proc[0].step, ctl.proc[1].step = CLAIM_TOLD, 84, 7
+    found = jobstatus.look(directory, STORY[:2], T + 44)
+    assert (found.step, found.steps_per_s) == (84, 2.0)
+    assert [slot.step for slot in found.each_slot] == [84, 7, 0, 0]
+    later = jobstatus.look(directory, [*STORY[:2], BACK], T + 60)
+    assert (later.step, later.steps_per_s) == (84, None)
 
 
 def test_slots_that_hang() -> None:
