@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import jobs
 from jobs import FILES, FTRMA, Result, run_command
@@ -22,6 +23,7 @@ from .draw import Case, draw
 from .judge import (
     HUNG,
     UNTIDY,
+    WRONG,
     Reference,
     Verdict,
     bits_of,
@@ -145,11 +147,26 @@ def run(case: Case, options: list[str], outsider: Outsider, home: Path) -> Resul
         jobs.remove(home_of(node) for node in nodes)
     if stats.exists():
         result.stats = json.loads(stats.read_text())
-    result.results = {p.stem: jobs.read_result(p) for p in sorted(results.iterdir())
-                      if p.suffix in (".json", ".npz", ".npy", ".txt")}
+    result.results = read_results(results, result)
     if left and not outsider.struck:
         raise AssertionError(f"files left on nodes: {left}\n{result}")
     return result
+
+
+def read_results(directory: Path, result: Result) -> dict[str, Any]:
+    """Read what the slots have written; a job that has failed may have left half of a file.
+
+    Raises:
+        AssertionError: a file of a job that has not failed cannot be read.
+    """
+    found = {}
+    for path in sorted(directory.iterdir()):
+        if path.suffix in (".json", ".npz", ".npy", ".txt"):
+            try:
+                found[path.stem] = jobs.read_result(path)
+            except (EOFError, ValueError, BadZipFile) as error:
+                assert result.status, f"{path.name} cannot be read ({error})\n{result}"
+    return found
 
 
 def make_reference(case: Case) -> Reference:
@@ -203,7 +220,8 @@ def play(seed: int, directory: Path, commit: str) -> dict[str, Any]:
             verdict = judge(case, result, reference, len(outsider.struck))
         except AssertionError as error:
             text = str(error)
-            verdict = Verdict(HUNG if "not ended after" in text else UNTIDY, text)
+            verdict = Verdict(HUNG if "not ended after" in text
+                              else WRONG if "cannot be read" in text else UNTIDY, text)
     seconds, stats = time.monotonic() - began, result.stats
     if verdict.end not in ("right", "honest"):
         failed = directory / "failed" / f"{seed}.txt"
