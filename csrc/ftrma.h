@@ -108,6 +108,11 @@
 #define FTRMA_ROLE_SLOT 1
 #define FTRMA_ROLE_CHECKSUM 2
 
+/* Victims of a kill rule: the process, the agent of its node in its stead, or all of its node. */
+#define FTRMA_VICTIM_PROCESS 0
+#define FTRMA_VICTIM_AGENT 1
+#define FTRMA_VICTIM_NODE 2
+
 /* The mode of a slot's events, see ftrma_mode(). */
 #define FTRMA_LIVE 0
 #define FTRMA_REPLAY 1   /* below the horizon */
@@ -305,11 +310,11 @@ struct ftrma_bell {
 
 /* One --kill rule.  The count lives here, so that it goes on over repairs and relaunches. */
 struct ftrma_rule {
-    int32_t role;      /* FTRMA_ROLE_* of the victim at the moment of the strike */
+    int32_t role;      /* FTRMA_ROLE_* of the process at the moment of the strike */
     int32_t index;     /* number of the slot, checksum rank or spare */
     int32_t failpoint; /* enum ftrma_failpoint */
     int32_t fired;     /* 1 once it has struck; it never strikes again */
-    int32_t agent;     /* 1: the agent of the victim's node dies in its stead */
+    int32_t victim;    /* FTRMA_VICTIM_*: who dies when the process comes there */
     char name[FTRMA_NAME_BYTES]; /* the failpoint's name, if that is NAMED */
     uint64_t at;       /* strikes at this visit (1 is the first); milliseconds for time */
     uint64_t visits;   /* visits so far */
@@ -523,7 +528,9 @@ struct ftrma_ctl {
     char claimant[FTRMA_NAME_BYTES]; /* name of the framework that recovers; stored before
                                         `claim` */
     uint64_t scanned[FTRMA_MAX_PROCS]; /* [node] the newest alarm with which the node's agent has
-                                         sent all of its words; stored by the agent */
+                                         sent all of its words; stored by the agent.
+                                         FTRMA_MIRROR_LOST: the node is lost, with its memory and
+                                         its agent; stored by processes of all other nodes */
     struct ftrma_proc proc[FTRMA_MAX_PROCS];
 };
 
@@ -547,6 +554,8 @@ void ftrma_die_with_parent(void);
 int ftrma_watch(void);
 /* Note that `proc` died; raise the alarm if its role matters (a slot, or anybody in a repair). */
 void ftrma_note_death(int proc);
+/* Note that a node is lost, with its memory, its agent and all its processes. */
+void ftrma_note_lost(int node);
 
 /* Make this a process of a job over several nodes: kills and aborts are told to the supervisor
    on the socket `fd`. */

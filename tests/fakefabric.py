@@ -300,6 +300,9 @@ class FakeView:
     def host_of(self, proc: Proc) -> str:
         return ""
 
+    def lost_with_node(self, proc: Proc) -> bool:
+        return False
+
     def slots_here(self) -> list[Slot]:
         return self.all_slots()
 

@@ -181,5 +181,6 @@ static int take_answer(void)
 
 int ftrma_far_answers(uint64_t round)
 {
-    return flight.r && !flight.done ? ftrma_originlock_retry(round, take_answer) : FTRMA_OK;
+    int asks = flight.r && !flight.done && !ftrma_is_lost(slot_of(flight.r->w, flight.r->target));
+    return asks ? ftrma_originlock_retry(round, take_answer) : FTRMA_OK;
 }

@@ -165,13 +165,13 @@ int ftrma_far_flush_all(struct window *w)
 
 /* Wait until nothing is under way. But an agent takes words for a slot that is in a replay, such
    as an arrival at a fence, when the slot is live: after the repair, if its process has died
-   again. */
+   again. A lost node takes nothing any more: its slots come to other nodes, and all go back. */
 static int quiet(void)
 {
     uint32_t slots = ftrma_ctl->nslots, end = slots + (uint32_t)LOAD(&ftrma_ctl->nodes), n = 0;
     uint32_t targets[2 * FTRMA_MAX_PROCS];
     for (uint32_t t = 0; t < end; t++)
-        if (t >= slots || !LOAD(&ftrma_ctl->slots[t].replaying))
+        if ((t >= slots || !LOAD(&ftrma_ctl->slots[t].replaying)) && !ftrma_is_lost(t))
             targets[n++] = t;
     return ftrma_origin_flush_each(ORIGIN, targets, n);
 }

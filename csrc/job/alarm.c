@@ -97,6 +97,14 @@ void ftrma_note_death(int proc)
     raise_to(LOAD(&p->death_round));
 }
 
+void ftrma_note_lost(int node)
+{
+    STORE(&ftrma_ctl->scanned[node], FTRMA_MIRROR_LOST);
+    for (uint32_t p = 0; p < ftrma_ctl->nprocs; p++)
+        if (ftrma_ctl->proc[p].node == node)
+            ftrma_note_death((int)p);
+}
+
 /* Note the moment of a failure that another node has noticed: that node has told of it alone. */
 static void note_time(void)
 {

@@ -27,15 +27,35 @@ void ftrma_arm(void)
     __atomic_store_n(&ftrma_armed, armed, __ATOMIC_RELAXED);
 }
 
+static int agent_here(void)
+{
+    return ftrma_wire_ledger() ? ftrma_ledger_agent(ftrma_wire_ledger()) : 0;
+}
+
 /* Kill the agent; this process goes on, so the rule is spent at once. */
 static void strike_agent(struct ftrma_rule *rule, uint32_t number)
 {
-    int pid = ftrma_wire_ledger() ? ftrma_ledger_agent(ftrma_wire_ledger()) : 0;
+    int pid = agent_here();
     if (__atomic_exchange_n(&rule->fired, 2, __ATOMIC_SEQ_CST) || pid <= 0)
         return;
     if (ftrma_link >= 0)
         ftrma_tell("{\"event\": \"spent\", \"rule\": %u}\n", number);
     kill(pid, SIGKILL);
+}
+
+/* Kill all of this node but this process: the launcher's daemon, which is the parent of its
+   processes, the agent, and the other processes. */
+static void strike_node(void)
+{
+    int agent = agent_here();
+    kill(getppid(), SIGKILL);
+    if (agent > 0)
+        kill(agent, SIGKILL);
+    for (uint32_t p = 0; p < ftrma_ctl->nprocs; p++) {
+        const struct ftrma_proc *other = &ftrma_ctl->proc[p];
+        if ((int)p != ftrma_me && other->node == ftrma_node_here() && other->pid > 0)
+            kill(other->pid, SIGKILL);
+    }
 }
 
 static void visit(int failpoint, const char *name)
@@ -52,13 +72,15 @@ static void visit(int failpoint, const char *name)
         } else {
             n = __atomic_add_fetch(&rule->visits, 1, __ATOMIC_SEQ_CST);
         }
-        if (n >= rule->at && rule->agent) {
+        if (n >= rule->at && rule->victim == FTRMA_VICTIM_AGENT) {
             strike_agent(rule, i);
         } else if (n >= rule->at) {
             STORE(&rule->fired, 1);
             STORE(&ftrma_ctl->kill_ns, ftrma_now_ns());
             if (ftrma_link >= 0)
                 ftrma_tell("{\"event\": \"strike\", \"rule\": %u}\n", i);
+            if (rule->victim == FTRMA_VICTIM_NODE)
+                strike_node();
             kill(getpid(), SIGKILL);
         }
     }

@@ -41,6 +41,13 @@ static uint64_t show_wait(uint32_t target, int kind, uint64_t began)
     return now;
 }
 
+int ftrma_is_lost(uint32_t target)
+{
+    uint32_t slots = ftrma_ctl->nslots;
+    uint32_t node = target < slots ? (uint32_t)ftrma_node_of((int)target) : target - slots;
+    return LOAD(&ftrma_ctl->scanned[node]) == FTRMA_MIRROR_LOST;
+}
+
 void ftrma_wire_reach(struct ftrma_origin *origin, struct ftrma_ledger *ledger)
 {
     if (origin)

@@ -17,6 +17,9 @@ static inline int ftrma_node_here(void)
     return ftrma_ctl ? ftrma_ctl->proc[ftrma_me].node : 0;
 }
 
+/* 1 if a target of origins, a slot or behind the slots a node, is lost with its node. */
+int ftrma_is_lost(uint32_t target);
+
 /* Set the origin by which other nodes are reached from now on, and this node's ledger. */
 void ftrma_wire_reach(struct ftrma_origin *origin, struct ftrma_ledger *ledger);
 /* The origin by which this process reaches parts on other nodes; NULL: the job has one node, or

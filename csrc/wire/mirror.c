@@ -215,14 +215,20 @@ static int find_words(struct ftrma_mirror *m, uint32_t node)
             m->at[w] = (uint64_t *)(void *)(m->file + r->offset + o);
             m->kinds[w] = (unsigned char)r->kind;
         }
-        if (r->kind == FTRMA_MIRROR_ECHO && node-- == 0)
-            m->echo = m->at[w - 1];
+        if (r->kind == FTRMA_MIRROR_ECHO && m->echoes++ == 0)
+            m->first_echo = w - 1;
         if (r->kind == FTRMA_MIRROR_ALARM)
             m->alarm = m->at[w - 1];
         if (r->kind == FTRMA_MIRROR_CALM)
             m->calm = m->at[w - 1];
     }
+    m->echo = node < m->echoes ? m->at[m->first_echo + node] : NULL;
     return 0;
+}
+
+int ftrma_mirror_lost(const struct ftrma_mirror *m, uint32_t node)
+{
+    return node < m->echoes && LOAD(m->at[m->first_echo + node]) == FTRMA_MIRROR_LOST;
 }
 
 int ftrma_mirror_open(const char *path, uint32_t node, struct ftrma_mirror **mirror)

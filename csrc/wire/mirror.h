@@ -49,6 +49,7 @@ struct ftrma_mirror {
     struct ftrma_wire_word *found; /* words to be sent; room for all */
     uint64_t *alarm, *calm;        /* NULL: there is no alarm, and it is never pending */
     uint64_t *echo;                /* the ECHO word of this node, or NULL */
+    uint64_t echoes, first_echo;   /* how many ECHO words there are, and number of the first word */
     uint64_t scan, last; /* the newest scan whose words are all sent, and its last message */
     int hot;             /* the alarm was pending at the last scan */
     uint64_t resends;    /* words pending up to this number are sent again */
@@ -58,5 +59,7 @@ struct ftrma_mirror {
 /* Map the state and the mirrored file. 0 or -errno. */
 int ftrma_mirror_open(const char *path, uint32_t node, struct ftrma_mirror **mirror);
 void ftrma_mirror_close(struct ftrma_mirror *mirror);
+/* 1: a node counts as lost. */
+int ftrma_mirror_lost(const struct ftrma_mirror *mirror, uint32_t node);
 
 #endif

@@ -126,6 +126,8 @@ static const char *at_hub(struct ftrma_peer *spoke, const struct ftrma_wire_head
 {
     struct ftrma_agent *a = spoke->agent;
     struct ftrma_mirror *m = a->mirror;
+    if (ftrma_mirror_lost(m, spoke->origin))
+        return "its node counts as lost";
     if (head->kind == FTRMA_WIRE_MIRRORED) {
         greet(spoke);
         return NULL;

@@ -24,6 +24,7 @@
 #define FTRMA_WIRE_NAME_BYTES 128    /* of the name of a part's file, with the zero */
 #define FTRMA_WIRE_KEPT 3             /* a descriptor of an agent's process */
 #define FTRMA_WIRE_NODES 1024        /* of a mirror: no job has more processes */
+#define FTRMA_MIRROR_LOST 0xffffffffffffffff /* in the ECHO word of a node: it counts as lost */
 #define FTRMA_WIRE_PLAIN 0xffffffffffffffff /* ftrma_wire_part.words of a part without words */
 
 /* Results of an origin's calls, beside FTRMA_OK (0), FTRMA_ALARM (1) and FTRMA_TIMEOUT (2). */
@@ -203,7 +204,8 @@ enum ftrma_mirror_kind {
     FTRMA_MIRROR_ALARM, /* one word, which becomes the maximum of all nodes */
     FTRMA_MIRROR_CALM,  /* one word */
     FTRMA_MIRROR_ECHO,  /* one word for each node, in the order of nodes. The node's agent stores the
-                           alarm here with which it has sent all words */
+                           alarm here with which it has sent all words; other processes store
+                           FTRMA_MIRROR_LOST, and then the hub takes nothing from the node */
     FTRMA_MIRROR_BELL,  /* a struct ftrma_bell: not mirrored; rung when words have come */
     FTRMA_MIRROR_KINDS
 };

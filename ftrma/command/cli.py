@@ -181,10 +181,10 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
     options = found.options
     try:
         options.check()
-        for_agents = any(rule.agent for rule in options.kill)
+        for_agents = killrules.for_several_nodes(options.kill)
         one_node = on_one_node(settings.split_mpirun(options.mpirun))
         if for_agents and one_node:
-            killrules.refuse_agents(options.kill)
+            killrules.refuse_nodes(options.kill)
         if arguments.claims and options.policy == "causal":
             raise ValueError(f"--policy causal: ftrma {arguments.command} recovers the job "
                              "itself, and this policy wants replay alone; leave it out")

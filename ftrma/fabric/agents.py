@@ -142,8 +142,7 @@ def tune(connection: socket.socket) -> None:
     The kernel would send bytes under way again for a quarter of an hour.
     """
     link.tune(connection)
-    patience_ms = int(1000 * timeouts.UNACKNOWLEDGED.s)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_ms)
+    link.bound_sending(connection, timeouts.UNACKNOWLEDGED.s)
 
 
 class Splits:

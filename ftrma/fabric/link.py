@@ -2,24 +2,25 @@
 
 The supervisor sees no node's control file. So each rank has one TCP connection to it, the *link*,
 over which both send lines of JSON, each with an ``event``. By the link the supervisor also notices
-a death: the kernel closes a dead process's connection within milliseconds, and keepalive probes
-find a node that has vanished after about 10 s. A rank on another host than the supervisor opens two
-more connections, which become its stdout and stderr; slot 0 opens one more in each attempt, its
-stdin; and each rank opens one for the trace that it writes. The agent of a node has a connection,
-too, by which it is asked about processes that hang (`launch.nodewatch`).
+a death: the kernel closes a dead process's connection within milliseconds, and its probes find a
+node that has vanished after `timeouts.NODE_SILENT`. A rank on another host than the supervisor
+opens two more connections, which become its stdout and stderr; slot 0 opens one more in each
+attempt, its stdin; and each rank opens one for the trace that it writes. The agent of a node has a
+connection, too, by which it is asked about processes that hang (`launch.nodewatch`).
 
     rank to supervisor   hello, clock, role, entry, entered, claim, abort, relaunch, there, spared,
                          repairing, working, awaited, repaired, events, strike, spent, leaving,
                          handed, unheeded, waiting, stopped, saved, goodbye; and what happens in
                          the job (`story`)
     supervisor to rank   the answers to hello, clock, claim and events; waiting, stopped, saved,
-                         gone, signal, end
+                         gone, lost, signal, end
 
 ``waiting`` asks whether the rank waits for others, ``stopped`` which processes of its node keep a
 repair waiting because they are stopped, ``saved`` how much of the job is saved; the rank answers by
 the event of that name. ``saved`` also says whether the job is to end behind its next checkpoint.
-``gone`` tells of the death of a rank that was alone on its host, where no other process sees it. At
-``end`` the
+``gone`` tells of the death of a rank that was alone on its host, where no other process sees it,
+``lost`` of a host without which the others go on, and of the rules of ``--kill`` that have struck
+there. At ``end`` the
 process kills itself, whatever its main thread is doing; it waits only while the main thread holds
 `Link.critical`. The process does so, too, when the supervisor is gone.
 
@@ -62,8 +63,7 @@ _exit = os._exit  # the real one; `runner` replaces it for the program
 # Set where the launch before ran over several nodes, or files are filled in as over several.
 SPREAD = "FTRMA_SPREAD"
 LOOK_S = 0.005  # between two looks at what else happens, while an answer is waited for
-# A node that has vanished is noticed after IDLE + COUNT * INTERVAL seconds.
-KEEPALIVE_IDLE_S, KEEPALIVE_INTERVAL_S, KEEPALIVE_COUNT = 4, 2, 3
+EACH_PROBE_S = 1  # between the kernel's probes of a connection on which nothing is sent
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,25 @@ def line(event: str, **data: Any) -> bytes:
 
 
 def tune(connection: socket.socket) -> None:
-    """Have small lines sent at once, and a peer that has vanished noticed."""
+    """Have small lines sent at once, and a node that has vanished noticed.
+
+    The kernels of both nodes probe the connection; no process takes part, however busy it is.
+    """
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, EACH_PROBE_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, EACH_PROBE_S)
+    probes = max(1, round(timeouts.NODE_SILENT.s / EACH_PROBE_S) - 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, probes)
+
+
+def bound_sending(connection: socket.socket, seconds: float) -> None:
+    """End a connection whose bytes the other node does not acknowledge for so long.
+
+    The kernel sends no probes meanwhile, and would send the bytes again for a quarter of an hour.
+    It must be a connection whose reader never lets bytes pile up: that would end it, too.
+    """
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * seconds))
 
 
 worked: dict[str, str] = {}  # "supervisor", "agent": the address by which it was reached last
@@ -328,6 +341,8 @@ class Link:
             waiting because they are stopped.
         saved: called by the link's thread with whether the job is to end behind its next
             checkpoint; tells how much is saved, as `saved.Saved` has it.
+        lost: called by the link's thread with a host that is lost, and the rules of ``--kill`` that
+            have struck there.
         gone: called by the link's thread with a rank that died alone on its host, and its word
             `leaving` of the control file (0: it did not end itself).
 
@@ -340,6 +355,7 @@ class Link:
         self.critical = threading.Lock()
         self.directory: Path | None = None
         self.gone: Callable[[int, int], object] = lambda rank, leaving: None
+        self.lost: Callable[[str, list[int]], object] = lambda host, struck: None
         self.over: Callable[[], object] = lambda: None
         self.waits: Callable[[], bool] = lambda: False
         self.stopped: Callable[[], list[StoppedProcess]] = list
@@ -351,6 +367,7 @@ class Link:
         self.socket, self.greeting = connect(
             address, key, "link", rank=rank, pid=os.getpid(), host=socket.gethostname()
         )
+        bound_sending(self.socket, timeouts.NODE_SILENT.s)
         # A forked child must not keep the connection of a dead rank open.
         os.register_at_fork(after_in_child=self.socket.close)
         Helper(self._read, name="ftrma-link").start()
@@ -390,6 +407,8 @@ class Link:
                     break
                 if message["event"] == "gone":
                     self.gone(message["rank"], message["leaving"])
+                elif message["event"] == "lost":
+                    self.lost(message["host"], message["struck"])
                 elif message["event"] == "waiting":
                     self.send("waiting", waits=self.waits())
                 elif message["event"] == "stopped":

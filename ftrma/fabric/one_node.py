@@ -124,6 +124,9 @@ class OneNodeView:
     def slots_here(self) -> list[Slot]:
         return self.all_slots()
 
+    def lost_with_node(self, proc: Proc) -> bool:
+        return False
+
     def host_of(self, proc: Proc) -> str:
         return ""
 

@@ -98,7 +98,7 @@ class SeveralNodesView(OneNodeView):
         self._make_node(mpi.COMM_WORLD, placement, bind, log_budget, write_rules)
         super().__init__(table.directory, link.key, table.proc)
         self.words = MirroredWords(self.ctl, table.proc)
-        link.gone, link.over = self._gone, self._over
+        link.gone, link.lost, link.over = self._gone, self._lost, self._over
         link.stopped = lambda: stopped(self.ctl, table.node)
         link.waits = lambda: job.waits(self.ctl, self.ctl.proc[self.proc])
         link.saved = self._saved
@@ -120,6 +120,9 @@ class SeveralNodesView(OneNodeView):
 
     def host_of(self, proc: Proc) -> str:
         return self.table.hosts[proc]
+
+    def lost_with_node(self, proc: Proc) -> bool:
+        return self.ctl.scanned[self.table.node_of(proc)] == mirrored.LOST
 
     @property
     def several_nodes(self) -> bool:
@@ -336,6 +339,16 @@ class SeveralNodesView(OneNodeView):
             self.ctl.proc[rank].leaving = leaving
         job.note_death(rank)
         Helper(self._look_for_agent, Proc(rank)).start()
+
+    def _lost(self, host: str, struck: list[int]) -> None:
+        """Take note of a node that is lost; called by a thread.
+
+        Args:
+            struck: rules of ``--kill`` that have struck there; the node could not tell others.
+        """
+        for rule in struck:
+            self.ctl.rules[rule].fired = 1
+        job.note_lost(self.table.names.index(host))
 
     def _look_for_agent(self, proc: Proc) -> None:
         """Tell the supervisor if the agent of that process's node answers the alarm."""

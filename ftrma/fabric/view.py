@@ -93,6 +93,9 @@ class Membership(Protocol):
     def host_of(self, proc: Proc) -> str:
         """Name of the host of a process, in a job over several nodes; else empty."""
 
+    def lost_with_node(self, proc: Proc) -> bool:
+        """A process has died with all of its node, and with it what the node's memory had."""
+
     def slots_here(self) -> list[Slot]:
         """Slots whose holder is on this node."""
 

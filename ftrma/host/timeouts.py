@@ -122,6 +122,10 @@ GOODBYE = Timeout(
 SEND = Timeout("send", 2.0, "a process reads what the supervisor sends")
 STRANGER = Timeout("stranger", 5.0, "who connects has shown the job's key")
 SILENT = Timeout("silent", 2.0, "a process has answered a question")
+NODE_SILENT = Timeout(
+    "node-silent", 5.0,
+    "a node answers the probes of its connections; else it is lost. Whole seconds, 2 or more",
+)
 END = Timeout("end", 2.0, "processes end that were told to; a node whose processes do not is lost")
 DRAIN = Timeout("drain", 0.5, "output of processes that have ended has come")
 ALONE = Timeout("alone", 1.5, "it is known whether a process died alone or with its node")

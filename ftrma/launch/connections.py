@@ -152,6 +152,11 @@ class Connections:
             if peer.open:
                 self.cut(peer)  # half a line would spoil the next one
 
+    def bound_sending(self, peer: Peer) -> None:
+        """End a connection whose node does not acknowledge what is sent, see `link`."""
+        with contextlib.suppress(OSError):  # the peer has gone already
+            link.bound_sending(peer.socket, timeouts.NODE_SILENT.s)
+
     def cut(self, peer: Peer) -> None:
         """End a connection."""
         peer.open = False

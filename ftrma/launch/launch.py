@@ -38,6 +38,7 @@ from .job import Job
 from .mpirun import launcher_environment, make_session, mpirun_command, on_nodes
 from .ranklinks import RankLinks
 from .rankstate import Arrivals
+from .relays import with_relays
 
 # The command is 'python -m ftrma', but never from a source directory that happens to be the current
 # one. Libraries that start threads before the program does, NumPy among them, start them with the
@@ -119,7 +120,10 @@ class Launch:
         names = [*ours] if any("PYTHONHASHSEED" in word for word in made.words) else [
             "PYTHONHASHSEED", *ours]
         carried = [word for name in names for word in ("-x", name)]
-        options = [*words, *made.words, *carried]
+        relayed = with_relays(made.words, self.layout.processes, self.session) \
+            if made.may_spread else None
+        self.rank_links.ranks.relayed = relayed is not None
+        options = [*words, *(relayed or made.words), *carried]
         with self.log.open("ab") as log:
             return subprocess.Popen(
                 [*mpirun_command(self.layout.processes, self.session, options),

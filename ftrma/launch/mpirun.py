@@ -127,7 +127,7 @@ def on_one_node(options: Sequence[str]) -> bool:
         return named <= here
     return not any(
         name in BATCH_SYSTEMS or name.endswith("default_hostfile") for name in os.environ
-    ) and not any(_names_hosts(path) for path in default_hostfiles())
+    ) and not any(names_hosts(path) for path in default_hostfiles())
 
 
 def default_hostfiles() -> list[Path]:
@@ -136,7 +136,8 @@ def default_hostfiles() -> list[Path]:
     return [prefix / "etc" / f"{name}-default-hostfile" for name in ("prte", "openmpi")]
 
 
-def _names_hosts(path: Path) -> bool:
+def names_hosts(path: Path) -> bool:
+    """Tell if a file names hosts for all jobs."""
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:

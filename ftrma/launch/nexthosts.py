@@ -50,7 +50,8 @@ def next_hosts(
         name = name_of(host)
         return answers(address.get(host, host)) and not (name in failed and fails(name))
 
-    silent = links.lost - {"", socket.gethostname()}
+    silent = {host for host in links.ranks.lost if not answers(address.get(host, host))}
+    silent = (links.lost | silent) - {"", socket.gethostname()}
     lost = silent | {host for host, name in names.items() if name in failed} | without
     if not without:
         lost = wait_for(lost, lambda some: are_needed(links, some, layout), is_back, ended)

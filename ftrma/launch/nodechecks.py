@@ -26,6 +26,7 @@ from .connections import Connections, Peer
 from .eachhost import AT_ONCE, Started
 from .mpirun import alone_on, named_hosts, session_directory
 from .nodeprobe import ask, measure
+from .relays import why_none
 
 PROBE = "from ftrma.launch.nodeprobe import main; main()"
 PAIRS_OF = 4  # so many hosts are measured pair by pair
@@ -130,6 +131,7 @@ def look(words: list[str], bind: Bind) -> Iterator[Finding]:
             for first in range(0, len(hosts), AT_ONCE):
                 doctor.start(hosts[first:first + AT_ONCE])
             yield answering(hosts, doctor.failed, doctor.slowest_s)
+            yield outliving(words)
             found = {host: doctor.said[host] for host in hosts if host in doctor.said}
             if found:
                 yield from compare(found)
@@ -144,6 +146,13 @@ def answering(hosts: Sequence[str], failed: dict[str, str], slowest_s: float) ->
         return "hosts", "FAIL", "; ".join(f"{host}: {why}" for host, why in failed.items())
     return "hosts", "ok", (f"{len(hosts)} start a process and reach this one: {', '.join(hosts)}; "
                            f"the slowest takes {slowest_s:.1f} s")
+
+
+def outliving(words: Sequence[str]) -> Finding:
+    """Tell what becomes of a job whose launcher has these options when a node is lost."""
+    if why := why_none(words):
+        return "a lost node", "note", f"ends a launch, and the next one follows: {why}"
+    return "a lost node", "ok", "is replaced in place, but not that of the first host"
 
 
 def compare(found: dict[str, dict[str, Any]]) -> Iterator[Finding]:

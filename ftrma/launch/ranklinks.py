@@ -19,6 +19,7 @@ from ..fabric.story import Event
 from ..host import timeouts
 from ..host.key import Key
 from ..host.listening import Bind
+from ..host.outfile import tell
 from ..native.shared import Control, Proc
 from ..protocol.job_end import OwnExit
 from .connections import Connections, Peer
@@ -156,6 +157,7 @@ class RankLinks:
     def _greet_link(self, peer: Peer, pid: int) -> None:
         peer.pid = pid
         self.ranks.links[peer.rank] = peer
+        self.connections.bound_sending(peer)
         homes = self.cause.homes if self.cause else ()
         again = self.cause is not None or self.files is not None
         self.connections.send(peer, "hello", resume=again,
@@ -176,7 +178,13 @@ class RankLinks:
         self.claims.release(peer)
         if peer.rank not in self.ranks.spared:
             self.ranks.deaths.append(peer)
-        if self.ranks.is_alone(peer):  # on its node there is nobody to see it
+        if self.ranks.is_lost(peer.host):
+            self.ranks.lost.add(peer.host)
+            tell(f"all processes on {peer.host} died; it counts as lost")
+            struck = [p.struck[0] for p in self.ranks.deaths if p.host == peer.host and p.struck]
+            for other in self.ranks.living():
+                self.connections.send(other, "lost", host=peer.host, struck=struck)
+        elif self.ranks.is_alone(peer):  # on its node there is nobody to see it
             for other in self.ranks.living():
                 self.connections.send(other, "gone", rank=peer.rank, leaving=peer.leaving)
 

@@ -80,7 +80,9 @@ class RankState:
     arrivals: dict[str, Arrivals] = field(default_factory=dict)  # by host
     splits: dict[frozenset[str], Split] = field(default_factory=dict)  # by their hosts
     unborn: set[int] = field(default_factory=set)  # died between their output and their link
+    lost: set[str] = field(default_factory=set)  # hosts without which the others go on
     there: set[int] = field(default_factory=set)  # dead ranks whose node is still there
+    relayed: bool = False  # the launch does not end with a node, see `relays`
     unheeded: list[tuple[int, int]] = field(default_factory=list)  # signals, and slots
     saved: Saved | None = None  # as slot 0's process has told last
     killed: tuple[int, int] | None = None  # a slot that died of a signal handed on to it
@@ -136,6 +138,17 @@ class RankState:
         first = self.links.get(0)
         return hosts.count(peer.host) == 1 and first is not None and peer.host != first.host
 
+    def is_first_host(self, host: str) -> bool:
+        """A host is that of rank 0, whose agent is the hub of the mirror."""
+        first = self.links.get(0)
+        return first is None or host == first.host
+
+    def is_lost(self, host: str) -> bool:
+        """No rank of a host is left, and the others can go on without it."""
+        there = [peer for peer in self.links.values() if peer.host == host]
+        over = any(peer.open or peer.goodbye for peer in there)
+        return self.relayed and not over and not self.is_first_host(host)
+
     def nodes_gone(self) -> bool:
         """A host with open deaths has no rank left: it is lost, or as good as lost.
 
@@ -147,6 +160,8 @@ class RankState:
                    for peer in self.deaths)
 
     def _may_be_there(self, peer: Peer) -> bool:
+        if self.relayed and not self.is_first_host(peer.host):
+            return True
         soon = time.monotonic() - peer.died_at < timeouts.ALONE.s
         there = peer.role == "spare" or peer.rank in self.there
         return self.is_alone(peer) and (there or soon)

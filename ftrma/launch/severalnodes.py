@@ -109,7 +109,8 @@ class SeveralNodes:
     def end(self, *, final: bool) -> None:
         """End the launch on all nodes; a job that is over removes its files there, too."""
         self.rank_links.end(final=final)
-        self.launch.end(patience_s=timeouts.DAEMONS.s)
+        # A launcher that has lost a node waits for its daemon.
+        self.launch.end(patience_s=0.0 if self.ranks.lost else timeouts.DAEMONS.s)
         if final:
             failover.clean_up(self.rank_links, self.made.directory, self.made.first_words)
 

@@ -331,6 +331,11 @@ def note_death(proc: int) -> None:
     c.lib.ftrma_note_death(proc)
 
 
+def note_lost(node: int) -> None:
+    """Note that a node is lost with all its processes. Any thread may call this."""
+    c.lib.ftrma_note_lost(node)
+
+
 def watch() -> None:
     """Start the thread that watches all processes."""
     what = f"watching the processes of {socket.gethostname()} by pidfd_open (Linux 5.3)"

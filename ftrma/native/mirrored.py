@@ -13,7 +13,8 @@ from typing import Any
 
 from . import extension as c
 from .shared import Control
-from .wire import MirrorKind
+from .wireconstants import LOST as LOST
+from .wireconstants import MirrorKind
 
 Span = tuple[int, int]  # bytes: from, to
 

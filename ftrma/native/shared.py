@@ -47,7 +47,7 @@ class Rule(Protocol):
     index: int
     failpoint: int
     fired: int
-    agent: int
+    victim: int
     name: Array[bytes]
     at: int
     visits: int

@@ -26,6 +26,7 @@ def _mirror(name: str) -> int:
 FORMAT = _number("FORMAT")
 PAYLOAD_BYTES, ATOMIC_BYTES = _number("PAYLOAD_BYTES"), _number("ATOMIC_BYTES")
 PLAIN, NODES, KEPT = _number("PLAIN"), _number("NODES"), _number("KEPT")
+LOST = _mirror("LOST")  # in the place of an echo: its node counts as lost
 
 
 class Kind(IntEnum):

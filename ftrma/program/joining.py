@@ -143,7 +143,7 @@ def join_node(options: settings.Options, key: Key | None, rank: int, size: int) 
             "Start that many, or change -n, --checksums and --spares"
         )
     if rank == 0 and not options.job:  # no supervisor has written them
-        killrules.refuse_agents(options.kill)
+        killrules.refuse_nodes(options.kill)
         killrules.write(one.ctl, options.kill)
     if rank == 0 and options.aware not in ("", NO_LEVEL):
         one.tell(f"--aware {options.aware} holds at no level: all processes are on one node")

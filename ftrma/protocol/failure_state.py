@@ -52,6 +52,7 @@ def observe(view: JobView, *, full_memory: str = "") -> FailureState:
         fresh=view.fresh,
         full_memory=full_memory,
         offered=view.takeover_pending,
+        lost_with_node=frozenset(p for p in view.all_procs() if view.lost_with_node(p)),
         hopeless=job_end.killed_repeatedly(view.events()),
     )
 

@@ -33,6 +33,7 @@ class FailureState(Seating):
         fresh: a rollback takes fresh processes.
         full_memory: in words, that somebody died since shared memory was full; empty if nobody did.
         offered: not all have taken over their vaults from the launch before, where they stay whole.
+        lost_with_node: processes that died with all of their node.
         hopeless: the slot that is killed again and again (see `job_end`); None if there is none.
     """
 
@@ -45,6 +46,7 @@ class FailureState(Seating):
     fresh: bool = False
     full_memory: str = ""
     offered: bool = False
+    lost_with_node: frozenset[Proc] = frozenset()
     hopeless: int | None = None
 
 
@@ -93,7 +95,8 @@ def make_plan(now: FailureState) -> Plan:
 def way_back(now: FailureState) -> PlanKind:
     """Say in which way all go back."""
     if now.policy == "causal":
-        return PlanKind.REFUSED
+        lost = {now.slot_proc[slot] for slot in now.lost_slots} & now.lost_with_node
+        return PlanKind.RELAUNCH if lost else PlanKind.REFUSED
     if now.fresh:
         return PlanKind.RELAUNCH
     return PlanKind.REENTRY if now.claimant else PlanKind.ROLLBACK
@@ -130,7 +133,9 @@ def plan_seating(now: FailureState) -> Plan:
         return replace(chosen, kind=PlanKind.ROLLBACK, reason=now.obstacle)
     for slot in now.lost_slots:
         if now.on_different_nodes(now.slot_proc[slot], chosen.slot_proc[slot]):
-            reason = (f"slot {slot} comes back on another node than that of its logs; with a spare "
-                      "left on its own it would be replayed")
+            reason = f"the logs of slot {slot} were lost with its node" if (
+                now.slot_proc[slot] in now.lost_with_node) else (
+                f"slot {slot} comes back on another node than that of its logs; with a spare left "
+                "on its own it would be replayed")
             return replace(chosen, kind=PlanKind.ROLLBACK, reason=reason)
     return chosen

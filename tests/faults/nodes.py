@@ -149,15 +149,17 @@ def left_on(node: str) -> list[Path]:
 
 
 def launcher_options(
-    nodes: Sequence[str] = NODES, per_node: int = PER_NODE, *, in_turn: bool = False
+    nodes: Sequence[str] = NODES, per_node: int = PER_NODE, *, in_turn: bool = False,
+    relays: bool = True,
 ) -> str:
     """For ``--mpirun``.
 
     Args:
+        relays: if not, in words that say the same, and for which there are none.
         in_turn: ranks go to the nodes in turn, and not the first few to the first node.
     """
     named = ",".join(f"{node}:{per_node}" for node in nodes)
-    how = "node" if in_turn else f"ppr:{per_node}:node"
+    how = ("node" if in_turn else f"ppr:{per_node}:node") + ":oversubscribe" * (not relays)
     fabrics = "--mca btl ^ofi --mca mtl ^ofi"  # none is there, and looking for them takes a second
     shared = "--mca mpi_yield_when_idle 1"  # the nodes have their cores in common
     return f"--prtemca plm_ssh_agent {fake_ssh()} {fabrics} {shared} --host {named} --map-by {how}"
@@ -166,7 +168,7 @@ def launcher_options(
 def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
                  nodes: Sequence[str] = NODES, args: Sequence[str] = (), tidy: bool = True,
                  files: Path | None = None, in_turn: int = 0, by_rank: bool = True,
-                 env: Mapping[str, str] | None = None) -> Result:
+                 env: Mapping[str, str] | None = None, relays: bool = True) -> Result:
     """Run a program protected, on emulated nodes; skips the test where that is not permitted.
 
     On the first `in_turn` nodes ranks go in turn, where that is given; else two to each node. Roles
@@ -179,7 +181,8 @@ def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
     if why_not():
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
     nodes = nodes[:in_turn] if in_turn else nodes
-    words = launcher_options(nodes, 16, in_turn=True) if in_turn else launcher_options(nodes)
+    words = launcher_options(nodes, 16 if in_turn else PER_NODE, in_turn=bool(in_turn),
+                             relays=relays)
     words = " ".join([words, *(f"-x {name}={value}" for name, value in (env or {}).items())])
     if by_rank:
         options = ("--aware", "none", *options)

@@ -77,11 +77,11 @@ def nodes() -> Iterator[None]:
 
 
 def run(*options: str, fell: int = -1, step: int = -1, daemon: bool = False,
-        refused: str = "") -> Result:
+        refused: str = "", relays: bool = True) -> Result:
     program = PROGRAM.format(fells={step: fell}, daemon=daemon, refused=refused)
     always = ("--spares", "0", "--group-size", "2", "--interval", "0")
     return run_on_nodes(program, SLOTS, *always, *options, timeout=60, by_rank=False,
-                        files=Path(fake_ssh()).parent)
+                        files=Path(fake_ssh()).parent, relays=relays)
 
 
 @pytest.fixture(scope="module")
@@ -140,9 +140,9 @@ def test_node_loss_with_awareness(fell: int, reference: Result) -> None:
 
 @pytest.mark.full
 def test_node_loss_with_its_daemon(reference: Result) -> None:
-    """Law: the launcher then ends all other ranks by itself, wherever they are; the node whose loss
-    it was is named, and its processes alone are the failures."""
-    result = run(fell=3, step=7, daemon=True)
+    """Law: a launcher without relays then ends all other ranks by itself, wherever they are; the
+    node whose loss it was is named, and its processes alone are the failures."""
+    result = run(fell=3, step=7, daemon=True, relays=False)
     assert_same_bits(result, reference, 6)
     assert kinds(result) == ["relaunch"]
     failures = result.stats["failures"]
@@ -178,10 +178,12 @@ def test_a_lost_node_that_refuses_ssh(daemon: bool, reference: Result, refused: 
 
 
 def run_pair(refused: Path, fells: dict[int, int], *options: str, in_turn: int = 0) -> Result:
-    """Run the program on two slots, which lose nodes that are down until its end."""
+    """Run the program on two slots, which lose nodes that are down until its end; a lost node ends
+    the launch."""
     program = PROGRAM.format(fells=fells, daemon=False, refused=str(refused))
     return run_on_nodes(program, 2, "--group-size", "2", "--interval", "0", *options, timeout=60,
-                        by_rank=False, files=Path(fake_ssh()).parent, in_turn=in_turn)
+                        by_rank=False, files=Path(fake_ssh()).parent, in_turn=in_turn,
+                        relays=False)
 
 
 @pytest.fixture(scope="module")

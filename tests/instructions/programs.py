@@ -58,7 +58,8 @@ PROGRAMS = {
 }
 
 
-def _args(program: str, number: int) -> list[str]:
+def args_of(program: str, number: int) -> list[str]:
+    """The arguments of a program behind its directory for results."""
     return [str(number) if word == "NUMBER" else word for word in PROGRAMS[program].args]
 
 
@@ -73,7 +74,7 @@ def run(program: str, number: int, options: Sequence[str], env: Mapping[str, str
         directory: with the files that they open by names in `env`.
     """
     it = PROGRAMS[program]
-    args = _args(program, number)
+    args = args_of(program, number)
     if it.nodes == 1:
         return run_job(it.script, SLOTS, *options, args=args, env=env, timeout=TIMEOUT_S)
     return run_on_nodes(it.script, SLOTS, *options, args=args, timeout=TIMEOUT_S,
@@ -88,7 +89,7 @@ def draw_number(program: str, dice: random.Random) -> int:
 def reference(program: str, number: int) -> list[Mapping[str, Any]]:
     """The results of the slots in a run without failure."""
     it = PROGRAMS[program]
-    args = _args(program, number)
+    args = args_of(program, number)
     if it.plain:
         args[0] = "plain"
         result = run_plain(it.script, SLOTS, args=args)

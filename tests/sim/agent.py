@@ -99,6 +99,8 @@ class Agent:
                 continue  # its connection was lost meanwhile
             self.inbox = deque(left for left in self.inbox if left is not message)
             _, origin, number, found, values = message
+            if self.ctl.scanned[origin] == mirrored.LOST:
+                continue
             if number == HELLO:
                 self.tell(origin, -1 - self.taken.get(origin, 0), *self.all_words())
                 continue

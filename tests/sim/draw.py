@@ -115,6 +115,9 @@ FOCUSED: dict[str, tuple[Harm, dict[str, Any]]] = {
         "nodes": 2, "interval": 0, "spares": 4, "alone": False}),
     "launches of nodes": (Harm(("node", "kill", "kill", "launcher"), ("",), (), True,
                                (1500, 600, 200)), {"nodes": 3, "interval": 0, "spares": 1}),
+    "lost nodes": (Harm(("node", "node", "kill", "kill", "agent"), ("",), (), True,
+                        (1500, 600, 200, 60)), {
+        "nodes": 3, "interval": 0, "spares": 4, "relayed": True, "alone": False}),
 }
 
 
@@ -159,6 +162,7 @@ def draw_any(seed: int, harm: Harm | None, nodes: int) -> Scenario:
         alone=alone, told=told,
         policy=random.choice(("auto", "auto", "rollback")) if not alone | told else "rollback",
         interval=random.choice((0, 0, 0, 1e-4, 1e-4, 5e-4, "daly", "never")),
+        relayed=nodes > 1 and Random(f"relays {seed}").random() < 0.5,
         fresh=random.random() < 0.05, ulfm=random.random() < 0.95, chained=harm.chained,
         faults=faults)
 

@@ -61,7 +61,7 @@ SIMULATED = (
     "mail_death", "mail_generation", "mail_holds", "mail_join", "mail_joined", "mail_limit",
     "mail_note_death", "mail_release", "mail_ring", "mail_start", "mail_started", "mail_take",
     "mail_wait", "mail_words", "mark_broken", "meet", "mode", "must_unwind", "my_role",
-    "note_death",
+    "note_death", "note_lost",
     "now_ns", "raise", "refuse", "replay_over", "results_lost", "ring", "role_of", "set_round",
     "sleep", "slots_barrier", "store", "story_create", "synchronize", "trace_note", "word_add",
     "words_equal", "words_read",

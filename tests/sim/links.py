@@ -69,7 +69,7 @@ class Wires:
         link, peer.open = self.links[peer], False
         if link.node_lost:
             self.lost.add(peer.host)
-            peer.heard_at = self.world.time.monotonic() - PROBES_NS / 1e9
+            peer.heard_at = self.world.time.monotonic() - PROBES_NS * link.silent / 1e9
         self.gone(peer)
 
     def comes(self, peer: Peer, at: int, text: bytes | None) -> None:
@@ -80,6 +80,9 @@ class Wires:
     def send(self, peer: Peer, event: str, **data: object) -> None:
         if peer.open:
             self.links[peer].comes(json.loads(line(event, **data)))
+
+    def bound_sending(self, peer: Peer) -> None:
+        """Lines that are not acknowledged end no connection before its probes do."""
 
     def cut(self, peer: Peer) -> None:
         peer.open = False
@@ -113,7 +116,7 @@ class SimulatedLink:
 
     Attributes:
         greeting: the supervisor's answer to hello.
-        node_lost: its node is.
+        node_lost: its node is; silent: and nothing tells so but missing answers.
     """
 
     def __init__(self, world: NodesWorld, launch: NodesLaunch, proc: int) -> None:
@@ -122,11 +125,12 @@ class SimulatedLink:
         self.critical = Critical()
         self.directory: Any = None
         self.gone: Callable[[int, int], object] = lambda rank, leaving: None
+        self.lost: Callable[[str, list[int]], object] = lambda host, struck: None
         self.over: Callable[[], object] = lambda: None
         self.waits: Callable[[], bool] = lambda: False
         self.stopped: Callable[[], list[Any]] = list
         self.saved: Callable[[bool], dict[str, Any]] = lambda halt: {}
-        self.ending = self.node_lost = self.ended = self.reading = False
+        self.ending = self.node_lost = self.silent = self.ended = self.reading = False
         self.answers: list[dict[str, Any]] = []
         self.inbox: deque[tuple[int, dict[str, Any]]] = deque()
         self.busy = [0, 0]  # until when the lines before take, to the supervisor and from there
@@ -207,6 +211,8 @@ class SimulatedLink:
             self._die(final=message["final"])
         elif event == "gone":
             self.gone(message["rank"], message["leaving"])
+        elif event == "lost":
+            self.lost(message["host"], message["struck"])
         elif event == "stopped":
             self.send("stopped", found=[astuple(each) for each in self.stopped()])
         elif event == "waiting":
@@ -228,7 +234,7 @@ class SimulatedLink:
     def end(self) -> None:
         """The rank is dead, and the kernel closes its connection."""
         if not self.ended:
-            self.wires.comes(self.peer, self._at(0) + PROBES_NS * self.node_lost, None)
+            self.wires.comes(self.peer, self._at(0) + PROBES_NS * self.silent, None)
             self.ended = True
 
 

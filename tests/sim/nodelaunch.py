@@ -80,6 +80,7 @@ class NodesLaunch:
             self.layout.processes, KEY, None, partial(story.emit, directory),
             partial(story.read, directory), made.cause, failover.past(directory, made.options),
             lambda *_: None, lambda *_: None)  # type: ignore[arg-type, return-value]
+        self.rank_links.ranks.relayed = world.scenario.relayed
         self.wires: Wires = self.rank_links.connections  # type: ignore[assignment]
         self.control = severalnodes.SeveralNodes(self)  # type: ignore[arg-type]
         for proc in range(self.layout.processes):

@@ -28,6 +28,7 @@ from ftrma.host.errors import CATASTROPHE, FtrmaError, NotRecoverable
 from ftrma.machine.placement import Placement
 from ftrma.machine.topology import Domains
 from ftrma.native import job
+from ftrma.native.constants import ROLE_NAMES
 from ftrma.native.shared import Proc, Slot
 from ftrma.protocol.starting_nodes import join, start_over_nodes
 
@@ -116,7 +117,7 @@ class NodesView(SeveralNodesView):
             words().sim.sim_set_node(table.node, *(scans + i for i in range(2)))
         self.ctl.proc[self.proc].pid = self.launch.pid_of(self.proc)
         job.join(self.ctl, self.proc, self.directory)
-        link.gone, link.over = self._gone, self._over
+        link.gone, link.lost, link.over = self._gone, self._lost, self._over
         link.stopped = lambda: stopped(self.ctl, table.node)
         job.comm_prepare()
         self.launch.comm.Barrier()
@@ -370,14 +371,19 @@ class NodesWorld(World):
             return
         host = hosts[which % len(hosts)]
         self.lost_hosts.add(host)
+        here = [p for p in launch.living() if launch.hosts[p] == host and launch.ctl is not None]
+        roles = [job.role_of(launch.ctl, p) for p in here]
+        held = {f"{ROLE_NAMES[role]}-{index}" for role, index in roles}  # `kill` counts those
         for group in range(self.layout.groups):  # vaults there that are on their way elsewhere
             names = [f"slot-{s}" for s in self.layout.members(group)]
             names += [f"checksum-{c}" for c in self.layout.checksums_of(group)]
-            there = [name for name in names if (self.directory / host / name).exists()]
+            there = [name for name in names if (self.directory / host / name).exists()
+                     and name not in held]
             self.lost_since[group] = self.lost_since.get(group, 0) + len(there)
         for proc in [p for p in launch.living() if launch.hosts[p] == host]:
             if proc in launch.links:
                 launch.links[proc].node_lost = True
+                launch.links[proc].silent = not self.scenario.relayed or bool(which % 2)
             self.kill(launch, proc, "with its node")
         for task in list(self.scheduler.tasks):
             node = launch.names.index(host)

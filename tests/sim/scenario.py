@@ -42,6 +42,7 @@ class Scenario:
         late: slots put at the end of a step (see `program`); safepoints: behind each step.
         alone: slots also stage versions in steps of their own (`ftrma.protocol.staging`).
         told: the program is one of a framework that is told of deaths (`told`).
+        relayed: the launcher outlives a node (`ftrma.launch.relays`).
         chained: a fault waits until the one before it has come to pass.
     """
 
@@ -61,6 +62,7 @@ class Scenario:
     fresh: bool = False
     ulfm: bool = True
     max_relaunch: int = 3
+    relayed: bool = False
     chained: bool = False
     faults: tuple[Fault, ...] = ()
 

@@ -1,0 +1,170 @@
+"""Puts relays between the launcher and the nodes of a job, so that a lost node ends no launch.
+
+The launcher (prterun) ends a job when it loses a daemon that is connected to it directly. It does
+not when another daemon loses one. So some daemons more run on the launcher's own machine, without
+ranks: the *relays*, to which the daemons of all nodes connect. Their hosts have names of ftrma's
+own, and the command by which the launcher starts daemons elsewhere (`relaystart`) starts them here.
+
+The launcher would place ranks on relays. So it is told the host of each rank, in a file; the hosts
+are those that it would have chosen by the user's options. Where they are not known, as in a batch
+system's allocation, there are no relays, and the loss of a node is answered by another launch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..host import private
+from . import relaystart
+from .mpirun import BATCH_SYSTEMS, HOSTS, HOW, WHERE, default_hostfiles, names_hosts, without
+
+AGENT = "plm_ssh_agent"  # an option of the launcher: the command that starts daemons elsewhere
+USUAL_AGENTS = ("ssh", "rsh")
+PER_NODE = {"-N", "--npernode", "-npernode"}  # short for ppr:K:node
+
+
+def with_relays(words: Sequence[str], processes: int, session: Path) -> list[str] | None:
+    """The launcher's options with relays; None if there can be none.
+
+    Args:
+        words: the user's options.
+        processes: of the job.
+        session: directory of the launch.
+    """
+    hosts, agent = hosts_of_ranks(words, processes), starting_agent(words)
+    if hosts is None or agent is None:
+        return None
+    nodes = list(dict.fromkeys(hosts))
+    relays = [f"{relaystart.NAME}{i}" for i in range(count(len(nodes)))]
+    seats = session / "seats"
+    private.write(seats, "".join(f"{host}\n" for host in hosts).encode())
+    named = [f"{relay}:1" for relay in relays] + [f"{n}:{hosts.count(n)}" for n in nodes]
+    start = [sys.executable, "-I", relaystart.__file__, *agent]
+    return [
+        *_without_agent(without(words, WHERE | HOW)),
+        "--prtemca", AGENT, " ".join(start), "--prtemca", "rml_base_radix", str(len(relays)),
+        "--host", ",".join(named), "--map-by", f"seq:file={seats}",
+    ]
+
+
+def why_none(words: Sequence[str]) -> str:
+    """Say why a job with these options has no relays; empty if it has.
+
+    The number of processes is not known here: with more than there are places it has none either.
+    """
+    if _batch_system():
+        return "hosts come from a batch system, or from a file for all jobs"
+    if hosts_by_options(words) is None:
+        return ("--mpirun names hosts or places in another way than by one --host and --map-by "
+                "ppr:K:node, node or slot")
+    if starting_agent(words) is None:
+        return "it is not known how --mpirun has daemons started elsewhere"
+    return ""
+
+
+def count(nodes: int) -> int:
+    """Number of relays: each daemon has at most so many below it, and no node has one. Pure."""
+    relays = 1
+    while relays * relays < nodes:
+        relays += 1
+    return relays
+
+
+def hosts_of_ranks(words: Sequence[str], processes: int) -> list[str] | None:
+    """The host of each rank, as the launcher places them by these options.
+
+    The options that are understood are one list of hosts, with numbers of slots or without, and a
+    way of ``ppr:K:node``, ``node`` or ``slot``. None for others, and where a batch system or a file
+    may bring further hosts.
+    """
+    found = None if _batch_system() else hosts_by_options(words)
+    return placed(*found, processes) if found else None
+
+
+def _batch_system() -> bool:
+    """Hosts may come from elsewhere than from the options."""
+    return any(name in BATCH_SYSTEMS for name in os.environ) or any(
+        map(names_hosts, default_hostfiles()))
+
+
+def hosts_by_options(words: Sequence[str]) -> tuple[dict[str, int], str] | None:
+    """Number of slots of each host, and in which way processes are placed on them. Pure.
+
+    None for options of which another kind is among them.
+    """
+    where, how = values(words, WHERE), values(words, HOW)
+    if len(where) != 1 or len(how) > 1 or where[0][0] not in HOSTS:
+        return None
+    slots: dict[str, int] = {}
+    for word in where[0][1].split(","):
+        host, _, number = word.rpartition(":")
+        if not host or not number.isdigit():
+            host, number = word, "1"
+        slots[host] = slots.get(host, 0) + int(number)
+    name, way = how[0] if how else ("", "slot")
+    way = f"ppr:{way}:node" if name in PER_NODE else way
+    if any(":" in host or not slots[host] for host in slots) or not (
+            way in ("node", "slot") or re.fullmatch("ppr:[1-9][0-9]*:node", way)):
+        return None
+    return slots, way
+
+
+def placed(slots: dict[str, int], way: str, processes: int) -> list[str] | None:
+    """Place processes on hosts in a way of the launcher's. Pure.
+
+    Args:
+        slots: of each host, more than 0.
+
+    Returns:
+        The host of each; None where there are more of them than places, with which the launcher
+        deals in its own way.
+    """
+    if way == "slot":
+        seats = [host for host, number in slots.items() for _ in range(number)]
+    elif way == "node":
+        turns = [(turn, i, host) for i, (host, number) in enumerate(slots.items())
+                 for turn in range(number)]
+        seats = [host for _, _, host in sorted(turns)]
+    else:
+        seats = [host for host in slots for _ in range(int(way.split(":")[1]))]
+    return seats[:processes] if len(seats) >= processes else None
+
+
+def values(words: Sequence[str], names: set[str]) -> list[tuple[str, str]]:
+    """The options of these names among the words, each with its value."""
+    found = []
+    for word, value in itertools.zip_longest(words, words[1:], fillvalue=""):
+        name, joined, after = word.partition("=")
+        if name in names:
+            found.append((name, after if joined else value))
+    return found
+
+
+def starting_agent(words: Sequence[str]) -> list[str] | None:
+    """The command by which the launcher starts daemons elsewhere; None where it is not known."""
+    if any(name.startswith("PRTE_MCA_plm") for name in os.environ):
+        return None
+    said = [i for i, word in enumerate(words) if "plm" in word or "rsh" in word]
+    if not said:
+        return next(([found] for found in map(shutil.which, USUAL_AGENTS) if found), None)
+    at = said[0]
+    if at and words[at] == AGENT and words[at - 1] == "--prtemca" and at + 1 < len(words):
+        command = shlex.split(words[at + 1])
+        others = [i for i in said if i not in (at, at + 1)]
+        return command if command and ":" not in words[at + 1] and not others else None
+    return None
+
+
+def _without_agent(words: Sequence[str]) -> list[str]:
+    """The words without the command that starts daemons elsewhere."""
+    if AGENT not in words:
+        return [*words]
+    at = words.index(AGENT)
+    return [*words[:at - 1], *words[at + 2:]]
