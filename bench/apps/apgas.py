@@ -53,6 +53,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--progress", action="store_true")
+    parser.add_argument("--file")
+    parser.add_argument("--file-interval", type=float, default=60.0)
     parser.add_argument("--out")
     options = parser.parse_args(arguments)
     if options.checkpoint.isdigit():
@@ -106,7 +108,8 @@ def run_iterative(options: argparse.Namespace, manager: apgas.PlaceManager) -> d
     places = len(manager.active_places())
     executor = apgas.SPMDIterativeExecutor(manager, options.checkpoint,
                                            implicit_step_synchronization=True,
-                                           progress=options.progress)
+                                           progress=options.progress, file=options.file,
+                                           file_s=options.file_interval)
     app = executor.run(ITERATIVE[options.program], *made(options))
     values = result_of(options, app, executor.name)
     if options.out:

@@ -323,6 +323,9 @@ class Session:
         self.mail = deathmail.join(view)
         if self.slot == 0:
             view.tell_deaths(True)  # nobody waits for a slot any more, so its death hangs nobody
+            if self.spilling and view.words.attempt == 1:
+                view.tell(f"warning: --spill writes no checkpoint: {name} keeps what it saves "
+                          "itself")
         return self.mail
 
     def member_facts(self, most: int) -> deathmail.MemberFacts:

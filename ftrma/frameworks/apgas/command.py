@@ -41,6 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--shrink", action="store_true", help="go on with fewer places where no spare is left")
     add("--check", action="store_true", help="compute the result in one process, too, and compare")
     add("--progress", action="store_true", help="tell steps now and then; as on a terminal")
+    add("--file", metavar="FILE", help="of programs with checkpoints: write them to this file, too,"
+        " and go on from it if it is there")
+    add("--file-interval", metavar="S", help="seconds between two of these (60)")
     add("--out", metavar="FILE", help="write the result, an .npy file")
     add("program", metavar="PROGRAM", choices=PROGRAMS, help=f"one of {', '.join(PROGRAMS)}")
 
@@ -68,5 +71,14 @@ def invocation(arguments: argparse.Namespace) -> Invocation:
             raise ValueError(f"--out: the result of {arguments.program} is one number, which is "
                              "printed")
         words += ["--out", arguments.out]
-    writes = (("--out", arguments.out),) if arguments.out else ()
-    return Invocation(APPS, words, writes=writes)
+    if arguments.file_interval is not None:
+        if not arguments.file:
+            raise ValueError("--file-interval: there is no file; give one by --file")
+        words += ["--file-interval",
+                  repr(number("--file-interval", arguments.file_interval, 0, 1e9, "seconds"))]
+    if arguments.file:
+        if arguments.program in ("uts", "queens"):
+            raise ValueError(f"--file: {arguments.program} takes no checkpoints")
+        words += ["--file", arguments.file]
+    writes = (("--out", arguments.out), ("--file", arguments.file))
+    return Invocation(APPS, words, writes=tuple(one for one in writes if one[1]))

@@ -18,6 +18,7 @@ from the newest checkpoint in the store, and takes a first one only if there is 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -25,7 +26,8 @@ from time import perf_counter
 from typing import Any
 
 from ... import framework
-from . import checkpoints, control, interval, localrun, placemanager, runtime
+from ...host import outfile
+from . import checkpoints, control, interval, localrun, placemanager, runfiles, runtime
 from .applications import IterativeApp
 from .checkpoints import Flip
 from .errors import DeadPlaceException, MultipleExceptions
@@ -34,8 +36,11 @@ from .phases import Recovery, Statistics
 from .placegroup import PlaceGroup
 from .placemanager import PlaceManager
 from .progress import Progress
+from .runfiles import SavedRun
+from .tasks import name_of
 from .team import Team, TeamRevoked
 
+EACH_S = 60.0  # between two files, at least
 DEATHS = (DeadPlaceException, MultipleExceptions)
 
 
@@ -58,6 +63,17 @@ def everywhere(group: PlaceGroup, function: Callable[..., Any], *arguments: Any)
         for ordinal, place in enumerate(group):
             control.async_(call, ordinal, place)
     return results
+
+
+def begin_from(group: PlaceGroup, run: str, saved: SavedRun) -> None:
+    """Have each place of a group go on from what a file has of its ordinal.
+
+    Raises:
+        MultipleExceptions: a place is dead, or has raised.
+    """
+    with control.finish():
+        for place, fields in zip(group, saved.places, strict=True):
+            control.async_at(place, localrun.begin_at, run, saved.steps, fields)
 
 
 def only_deaths(error: BaseException) -> bool:
@@ -85,12 +101,18 @@ class _Executor:
         name: of the newest run.
         statistics: of the newest run.
         progress: tell steps on standard error.
+        file, file_s: checkpoints go there, too, so many seconds apart at least; None: to no file.
     """
 
     def __init__(self, manager: PlaceManager, checkpoint: int | str = 10, *,
-                 progress: bool = False) -> None:
+                 progress: bool = False, file: str | os.PathLike[str] | None = None,
+                 file_s: float = EACH_S) -> None:
         interval.check_rule(checkpoint, _mtbf_s())
         self.progress = progress
+        self.file = None if file is None else os.fspath(file)
+        self.file_s = file_s
+        if self.file is not None:
+            outfile.check("file", self.file)
         self.manager = manager
         self.checkpoint = checkpoint
         self.name = ""
@@ -120,6 +142,7 @@ class _Executor:
         self._group = PlaceGroup(())  # places that are ready
         self._whole = True  # the next checkpoint has all fields
         self._furthest = 0  # steps that were taken, at most
+        self._filed, self._filed_s = -1, perf_counter()  # steps and time of the newest file
         self._committed = False  # there is a checkpoint
         self.statistics = Statistics()
         self._progress = Progress(self.name)
@@ -159,6 +182,7 @@ class _Executor:
                     everywhere(group, localrun.make, self.name, group, self._make,
                                self._arguments)
                 self._group = group
+                self._begin_from_file(group)
                 self._take_checkpoint()
                 return None
             except DEATHS as error:
@@ -166,6 +190,13 @@ class _Executor:
                     raise
                 patience.spend(error)
                 died = True
+
+    def _begin_from_file(self, group: PlaceGroup) -> None:
+        saved = runfiles.read(self.file) if self.file is not None else None
+        if saved and self.file is not None:
+            runfiles.check(saved, self.file, name_of(self._make), len(group))
+            begin_from(group, self.name, saved)
+            self._filed, self.statistics.resumed = saved.steps, True
 
     def _loop(self, recovery: Recovery | None) -> None:
         generation = runtime.current().members.generation
@@ -176,9 +207,13 @@ class _Executor:
                     self._recover(recovery)
                     recovery = None
                 self._measured_steps()
-                if self._local.finished:
+                finished = self._local.finished
+                if not finished or self._file_due(end=True):
+                    self._take_checkpoint()
+                if self._file_due(end=finished):
+                    self._write_file()
+                if finished:
                     return
-                self._take_checkpoint()
             except DEATHS as error:
                 if not only_deaths(error):
                     raise
@@ -279,6 +314,47 @@ class _Executor:
             self.statistics.checkpoints += 1
             self.statistics.checkpoints_s += took_s
 
+    # -- files
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Write the newest checkpoint of the newest run to a file.
+
+        A run of an executor with this `file` goes on from it, with as many places.
+
+        Raises:
+            OSError: it cannot be written.
+            ValueError: there is no checkpoint.
+            DeadPlaceException, CatastrophicFailure: what was saved cannot be read any more.
+
+        MPI: called in the place that runs ``main``; waits for all active places.
+        Fault: a dead place's part comes from its keeper.
+        """
+        flip = self._flip() if self.name else None
+        if flip is None:
+            raise ValueError(f"save({os.fspath(file)!r}): no run of this executor has a checkpoint")
+        places = [{name: self._store.get_remote(shelf, checkpoints.slot(self.name, name, version))
+                   for name, version in flip.versions[shelf].items()}
+                  for shelf in sorted(flip.versions)]
+        with _span("file", step=flip.iteration):
+            runfiles.write(os.fspath(file),
+                           SavedRun(name_of(self._make), flip.iteration, places))
+        self._filed, self._filed_s = flip.iteration, perf_counter()
+
+    def _file_due(self, *, end: bool) -> bool:
+        if self.file is None or self._filed == self._local.steps:
+            return False
+        return end or perf_counter() - self._filed_s >= self.file_s
+
+    def _write_file(self) -> None:
+        """Write the checkpoint that was just taken; a full disk costs the file alone."""
+        assert self.file is not None
+        try:
+            self.save(self.file)
+        except OSError as error:
+            outfile.tell(f"warning: cannot write {self.file}: {outfile.why(error)}; the run goes "
+                         "on without it", who="apgas")
+            self._filed_s = perf_counter()
+
     def _report(self) -> None:
         """Put the run's statistics among the notes of ``--stats``."""
         framework.note(**{f"apgas {self.name}": {
@@ -297,17 +373,22 @@ class SPMDIterativeExecutor(_Executor):
         implicit_step_synchronization: the steps keep the places together by themselves, so there is
             no barrier between them.
         progress: tell steps on standard error.
+        file: checkpoints go to this file, too. If it is there when a run begins, the run goes on
+            from it: so it belongs to one run.
+        file_s: seconds between two checkpoints in the file, at least; the run's end is one, too.
 
     Raises:
-        ValueError: `checkpoint` is no interval, or ``--mtbf`` is not given.
+        ValueError: `checkpoint` is no interval, or ``--mtbf`` is not given; the file cannot be
+            written.
 
     MPI: local.
     Fault: nothing happens in it.
     """
 
     def __init__(self, manager: PlaceManager, checkpoint: int | str = 10, *,
-                 implicit_step_synchronization: bool = False, progress: bool = False) -> None:
-        super().__init__(manager, checkpoint, progress=progress)
+                 implicit_step_synchronization: bool = False, progress: bool = False,
+                 file: str | os.PathLike[str] | None = None, file_s: float = EACH_S) -> None:
+        super().__init__(manager, checkpoint, progress=progress, file=file, file_s=file_s)
         self.implicit_step_synchronization = implicit_step_synchronization
 
     def _take_steps(self, count: int) -> None:
@@ -326,9 +407,13 @@ class IterativeExecutor(_Executor):
         checkpoint: steps between two checkpoints, or "young" or "daly", as for
             `SPMDIterativeExecutor`.
         progress: tell steps on standard error.
+        file: checkpoints go to this file, too. If it is there when a run begins, the run goes on
+            from it: so it belongs to one run.
+        file_s: seconds between two checkpoints in the file, at least; the run's end is one, too.
 
     Raises:
-        ValueError: `checkpoint` is no interval, or ``--mtbf`` is not given.
+        ValueError: `checkpoint` is no interval, or ``--mtbf`` is not given; the file cannot be
+            written.
 
     MPI: local.
     Fault: nothing happens in it.

@@ -168,6 +168,13 @@ def make(run: str, group: PlaceGroup, function: Make, arguments: tuple[Any, ...]
     runs().by_name[run] = LocalRun(function(*arguments))
 
 
+def begin_at(run: str, steps: int, saved: dict[str, Any]) -> None:
+    """Go on from saved fields, in a run that begins."""
+    local = runs().by_name[run]
+    local.app.restore_local(saved)
+    local.steps = steps
+
+
 def remake(run: str, changes: ChangeDescription, team: Team, function: Make,
            arguments: tuple[Any, ...]) -> None:
     """Prepare for another group; a place that was added makes its object first."""

@@ -49,7 +49,7 @@ class Statistics:
         first_checkpoint_s: of the first one, which has more to save than others; 0: none was taken.
         checkpoints, checkpoints_s: the number of the others, and their time.
         recoveries: in their order.
-        resumed: the run went on from a checkpoint of an attempt before.
+        resumed: the run went on from a checkpoint of an attempt before, or from a file.
     """
 
     total_s: float = 0.0
