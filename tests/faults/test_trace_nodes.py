@@ -3,6 +3,7 @@ one node. The clocks of the nodes began hours apart (`nodes`)."""
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -83,3 +84,37 @@ def test_a_rollback_and_a_relaunch_are_entries_of_one_run(tmp_path: Path) -> Non
     assert kinds(result) == ["rollback", "relaunch"], result
     back = trace.rows(trace.records["what"] == What.Rollback)
     assert len({r.entry for r in back}) == 2 and len(back) == 2 * SLOTS
+
+
+TOLD = """
+import sys
+from ftrma import MPI, framework
+framework.claim("glue")
+timeline, world = framework.timeline("glue"), MPI.COMM_WORLD
+for i in range(4):
+    with timeline.span(f"round {i}", text="x" * 70, more="y" * 70):
+        world.Barrier()
+        framework.kill_place("glue.round")
+        world.Barrier()
+"""
+
+
+def test_a_framework_tells_its_own(tmp_path: Path) -> None:
+    """Law: spans of a framework come from all nodes, on one clock: those of a round overlap, since
+    slots meet in it; the span in which a process died has no end."""
+    path = tmp_path / "trace.json"
+    result = run_on_nodes(TOLD, 2, "--spares", "2", "--trace", str(path), "--kill",
+                          "1@glue.round:3", timeout=60, in_turn=1)
+    assert result.status == 0, result
+    events = [e for e in json.loads(path.read_text())["traceEvents"]
+              if e.get("cat") == "framework,glue"]
+    first = [e for e in events if e["args"]["attempt"] == 1 and e["pid"] == 1]
+    assert [(e["name"], "unfinished" in e["args"]) for e in first] == [
+        ("round 0", False), ("round 1", False), ("round 2", True)]
+    last = max(e["args"]["attempt"] for e in events)
+    for attempt, name in [*((1, f"round {i}") for i in range(2)),
+                          *((last, f"round {i}") for i in range(4))]:
+        pair = [e for e in events if (e["args"]["attempt"], e["name"]) == (attempt, name)]
+        assert sorted(e["pid"] for e in pair) == [0, 1], (attempt, name, events)
+        assert max(e["ts"] for e in pair) <= min(e["ts"] + e["dur"] for e in pair) + 500
+        assert all(e["args"]["more"] == "y" * 70 for e in pair)

@@ -168,7 +168,7 @@ def _run_wave(bag: Bag, group: PlaceGroup, commit_s: float, store: ResilientStor
     if store:
         taken = taken.union(*everywhere(group, _taken, store, name))
     wave = Wave(name, next(_numbers), group, commit_s, store, taken)
-    with control.finish():
+    with runtime.current().scheduler.span(f"glb {name}", wave=wave.number), control.finish():
         for ordinal, place in enumerate(group):
             control.async_at(place, _begin, wave, None if store or ordinal else bag)
     for place in group:

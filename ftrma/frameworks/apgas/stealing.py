@@ -13,6 +13,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -149,7 +150,7 @@ class Worker:
         if self.store is None:
             return
         framework.kill_place("apgas.commit")
-        with self.store.transaction() as transaction:
+        with _span("commit"), self.store.transaction() as transaction:
             transaction.set(self.key("state"), self._state())
             for key in self.merged:
                 transaction.delete(key)
@@ -180,8 +181,13 @@ class Worker:
                 self.load()
             while True:
                 self.merge_loot()
-                self._process()
-                if self._stopped() or not (self.loot or self._steal()):
+                with _span("process"):
+                    self._process()
+                if self._stopped():
+                    return
+                with _span("steal") as facts:
+                    facts["found"] = found = bool(self.loot) or self._steal()
+                if not found:
                     return
         finally:
             self.running = False
@@ -237,12 +243,13 @@ class Worker:
         self.sent += 1
         self.tally.given += 1
         loot: Any = part
-        if self.store is not None:
-            loot = self.key(f"loot {self.shelf} {self.sent}")
-            self.store.set2(self.key("state"), self._state(), self.shelf_of[thief], loot, part,
-                            wait=False)
-            self.committed = time.monotonic()
-        control.async_at(thief, self.task, self.wave, loot)
+        with _span("give", to_place=thief):
+            if self.store is not None:
+                loot = self.key(f"loot {self.shelf} {self.sent}")
+                self.store.set2(self.key("state"), self._state(), self.shelf_of[thief], loot, part,
+                                wait=False)
+                self.committed = time.monotonic()
+            control.async_at(thief, self.task, self.wave, loot)
 
     # -- stealing
 
@@ -275,6 +282,10 @@ class Worker:
             self.requests.append(source)
         else:
             self._post(source, "no")
+
+
+def _span(what: str, **facts: Any) -> AbstractContextManager[dict[str, Any]]:
+    return runtime.current().scheduler.span(what, **facts)
 
 
 def lifelines(group: PlaceGroup, me: int) -> list[int]:

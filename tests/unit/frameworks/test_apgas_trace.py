@@ -45,6 +45,27 @@ class Counter(apgas.SPMDIterativeApp):
         self.__dict__.update(saved)
 
 
+class Items:
+    """A bag of items that take their time."""
+
+    def __init__(self, left: int) -> None:
+        self.left, self.result = left, 0
+
+    def process(self, count: int) -> bool:
+        if self.left:
+            self.left, self.result = self.left - 1, self.result + 1
+            time.sleep(PAUSE_S / 2)
+        return self.left > 0
+
+    def split(self) -> Items | None:
+        given = self.left // 2
+        self.left -= given
+        return Items(given) if given else None
+
+    def merge(self, part: Items) -> None:
+        self.left, self.result = self.left + part.left, self.result + part.result
+
+
 def leaf() -> None:
     time.sleep(PAUSE_S)
 
@@ -67,25 +88,28 @@ def program() -> int:
     return int(app.i)
 
 
-def traced(directory: Path) -> list[dict[str, Any]]:
-    """Run the program, of which a place dies in its fourth step; events of its timeline."""
+def traced(directory: Path, main: Any, places: int = PLACES, **options: Any
+           ) -> tuple[list[Any], list[dict[str, Any]]]:
+    """Run a program with a timeline; what each place returned, and the events."""
     def be_place(members: Members) -> Any:
         me = members.me
         strike_at(me, [(VICTIM, "apgas.step", 4)])
         logs.trace_open(directory / f"trace-{me}")
-        framework.timeline = lambda name: Timeline(name, me if me < PLACES else -1, me, 1)
-        return runtime.run_at(members, program)
+        framework.timeline = lambda name: Timeline(name, me if me < places else -1, me, 1)
+        return runtime.run_at(members, main)
 
-    ends = run_places(PLACES, be_place, spares=1)
-    assert ends[0] == 6 and ends[VICTIM] == KILLED and not isinstance(ends[SPARE], Ended)
-    convert(directory, directory / "trace.json", PLACES, [])
-    return [e for e in json.loads((directory / "trace.json").read_text())["traceEvents"]
-            if e.get("cat") == "framework,apgas"]
+    ends = run_places(places, be_place, **options)
+    convert(directory, directory / "trace.json", places, [])
+    return ends, [e for e in json.loads((directory / "trace.json").read_text())["traceEvents"]
+                  if e.get("cat") == "framework,apgas"]
 
 
 @pytest.fixture(scope="module")
 def events(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    return traced(tmp_path_factory.mktemp("job"))
+    """The program, of which a place dies in its fourth step."""
+    ends, found = traced(tmp_path_factory.mktemp("job"), program, spares=1)
+    assert ends[0] == 6 and ends[VICTIM] == KILLED and not isinstance(ends[SPARE], Ended)
+    return found
 
 
 def named(events: list[dict[str, Any]], name: str, place: int) -> list[dict[str, Any]]:
@@ -161,6 +185,26 @@ def test_spans_of_a_line_nest(events: list[dict[str, Any]]) -> None:
                 open_.pop()
             assert not open_ or begin - minus <= open_[-1] + 0.001, name
             open_.append(begin - minus)
+
+
+def test_work_that_is_divided_is_there(tmp_path: Path) -> None:
+    """Law: what a place processes, gives and commits are spans in the wave's span; who gets a part
+    has found it."""
+    def main() -> int:
+        total, tallies = apgas.glb.run(Items(80), commit_s=0.002)
+        assert sum(tally.given for tally in tallies)
+        return int(total)
+
+    ends, found = traced(tmp_path, main, places=2)
+    assert ends == [80, None]
+    [wave] = named(found, "glb run 0", 0)
+    inside = [e for e in found if e["name"] in ("process", "give", "commit", "steal")]
+    assert {(e["name"], e["tid"] % LINES) for e in inside} >= {
+        (name, place) for name in ("process", "commit", "steal") for place in range(2)}
+    assert all(wave["ts"] <= e["ts"] and e["ts"] + e["dur"] <= wave["ts"] + wave["dur"] + 1e3
+               for e in inside)
+    gifts = [e["args"]["to_place"] for e in inside if e["name"] == "give"]
+    assert gifts and set(gifts) <= {0, 1}
 
 
 def test_without_a_trace_nothing_is_told() -> None:
