@@ -281,6 +281,9 @@ int pthread_sigmask(int how, const sigset_t *mask, sigset_t *before)
 __attribute__((constructor)) static void begin(void)
 {
     struct sigaction action = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO | SA_RESTART};
+    /* The handler of a signal that comes with a breakpoint's would run before `on_trap`, while
+       SIGTRAP is blocked, and the next breakpoint would end the process. */
+    sigfillset(&action.sa_mask);
     if (getenv("TRAP_LIBRARY"))
         sigaction(SIGTRAP, &action, NULL);
 }

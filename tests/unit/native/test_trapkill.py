@@ -29,6 +29,8 @@ ROUNDS = 7
 TOY = """
 static __attribute__((noinline)) int step(int x) { return x * 3 + 1; }
 int walk(int n) { int x = 1; for (int i = 0; i < n; i++) { x = step(x) % 1000; } return x; }
+volatile int signals;
+void on_signal(int number) { signals += step(number) > 0; }
 """
 # The toy is called in a thread that blocks all signals, too.
 PROGRAM = f"""
@@ -41,6 +43,18 @@ def other():
 thread = threading.Thread(target=other)
 thread.start(), thread.join()
 print(toy.walk({ROUNDS}), *found)
+"""
+# The toy handles a signal that comes again and again.
+SIGNALLED = f"""
+import ctypes, signal, sys
+toy = ctypes.CDLL(sys.argv[1])
+ctypes.CDLL(None).signal(int(signal.SIGALRM), toy.on_signal)
+signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+signals, values = ctypes.c_int.in_dll(toy, "signals"), set()
+while signals.value < 100:
+    values.add(toy.walk({ROUNDS}))
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(*values)
 """
 
 
@@ -59,10 +73,11 @@ def functions_of(toy: Path, monkeypatch: pytest.MonkeyPatch) -> code.Code:
     return code.code_of.__wrapped__("toy_code.so")
 
 
-def run(toy: Path, mode: str, file: Path) -> subprocess.CompletedProcess[str]:
+def run(toy: Path, mode: str, file: Path,
+        program: str = PROGRAM) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "LD_PRELOAD": str(toy / "trapkill.so"), "TRAP_LIBRARY": "toy_code.so",
            "TRAP_FILE": str(file), "TRAP_MODE": mode}
-    return subprocess.run([sys.executable, "-c", PROGRAM, str(toy / "toy_code.so")], env=env,
+    return subprocess.run([sys.executable, "-c", program, str(toy / "toy_code.so")], env=env,
                           capture_output=True, text=True, timeout=20)
 
 
@@ -106,3 +121,16 @@ def test_the_named_visit_is_the_last(toy: Path, monkeypatch: pytest.MonkeyPatch,
     assert outcome.stdout == ("" if killed else right())
     row = np.fromfile(file, BREAKPOINT)[0]
     assert (int(row["count"]), bool(row["struck"])) == (min(nth, 2 * ROUNDS), killed)
+
+
+def test_a_signal_comes_with_that_of_a_breakpoint(
+    toy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law of this file, where handlers of signals come to breakpoints, too."""
+    found = functions_of(toy, monkeypatch)
+    ours = [at for at, name in found.functions.items() if name in ("step", "walk", "on_signal")]
+    file = toy / "all"
+    kills = tuple(Kill(at, 1 << 40, "nobody", -1, 0) for at in ours)
+    breakpoints_of(Job(0, "", 0, "toy_code.so", 1, (), kills)).tofile(file)
+    outcome = run(toy, "kill", file, SIGNALLED)
+    assert (outcome.returncode, outcome.stdout) == (0, f"{right().split()[0]}\n"), outcome
