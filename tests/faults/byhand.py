@@ -9,6 +9,7 @@ import secrets
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,16 +46,21 @@ np.savez(f"{home}/out-{comm.rank}.npz", cells=cells, field=state.field)
 
 
 class Job:
-    """A job under ``ftrma run`` that is going to be killed."""
+    """A job under ``ftrma run`` that is going to be killed.
 
-    def __init__(self, home: Path, *options: str, slots: int = SLOTS, nap: str = "0.01") -> None:
+    Args:
+        inside: words of a command that runs another one, behind which ``ftrma run`` stands.
+    """
+
+    def __init__(self, home: Path, *options: str, slots: int = SLOTS, nap: str = "0.01",
+                 inside: Sequence[str] = ()) -> None:
         self.home, self.slots, self.mark = home, slots, secrets.token_hex(8)
         self.found: Path | None = None
         self.env = {**os.environ, MARK: self.mark, FILES: str(home), "NAP": nap}
         (home / "program.py").write_text(PROGRAM)
         # By a name that only its own directory gives a meaning.
         self.process = subprocess.Popen(
-            [FTRMA, "run", "-n", str(slots), "--interval", "0.05", *options, "program.py",
+            [*inside, FTRMA, "run", "-n", str(slots), "--interval", "0.05", *options, "program.py",
              str(home)], cwd=home, env=self.env, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )
