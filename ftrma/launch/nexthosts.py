@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from types import MappingProxyType
@@ -91,8 +92,13 @@ def wait_for(
 def side_to_leave(links: RankLinks, pair: Set[str], layout: Layout) -> str:
     """Choose between two hosts that do not reach each other: the one that the job leaves.
 
-    The job can do without it if possible; then fewer processes decide, then slot 0, which stays.
+    It is the one that reaches fewer others; then the job can do without it if possible; then fewer
+    processes decide, then slot 0, which stays.
     """
+    cut_off = Counter(host for both in links.ranks.splits for host in both)
+    most = max(cut_off[host] for host in pair)
+    pair = {host for host in pair if cut_off[host] == most}
+
     free = [host for host in pair if not are_needed(links, {host}, layout)]
     ranks = [peer.host for peer in links.ranks.links.values()]
     first = links.ranks.homes.get(("slot", 0))

@@ -243,6 +243,12 @@ class RankLinks:
             self.saved_asked_at, self.halt = now, halt
             self.connections.send(first[0], "saved", halt=halt)
 
+    def give_up(self, host: str) -> None:
+        """End all ranks of a host, which is lost then."""
+        for peer in self.ranks.living():
+            if peer.host == host:
+                self.connections.send(peer, "end", final=False)
+
     # -- the end ------------------------------------------------------------------------------
 
     def end(self, *, final: bool) -> None:

@@ -146,8 +146,11 @@ class RankState:
     def is_lost(self, host: str) -> bool:
         """No rank of a host is left, and the others can go on without it."""
         there = [peer for peer in self.links.values() if peer.host == host]
-        over = any(peer.open or peer.goodbye for peer in there)
-        return self.relayed and not over and not self.is_first_host(host)
+        return self.can_lose(host) and not any(peer.open or peer.goodbye for peer in there)
+
+    def can_lose(self, host: str) -> bool:
+        """The launch does not end with a host."""
+        return self.relayed and self.entered and not self.is_first_host(host)
 
     def nodes_gone(self) -> bool:
         """A host with open deaths has no rank left: it is lost, or as good as lost.

@@ -37,6 +37,7 @@ class SeveralNodes:
         self.rank_links, self.ranks = launch.rank_links, launch.rank_links.ranks
         self.launcher_died: float | None = None
         self.without: set[str] = set()  # hosts that are left because of a split
+        self.given_up: set[str] = set()  # hosts that the others go on without, because of a split
         self.stopped_processes = StoppedProcesses()
 
     def ended_slots(self) -> tuple[dict[int, OwnExit], bool, bool]:
@@ -177,11 +178,13 @@ class SeveralNodes:
     def parted(self) -> str | None:
         """Two nodes do not reach each other, although the supervisor reaches both.
 
-        After `timeouts.RETURN` the job goes on without one of them.
+        After `timeouts.RETURN` the job goes on without one of them: it is given up, and the others
+        repair that in place, or the launch ends.
         """
         ranks, now = self.ranks, time.monotonic()
         for pair, split in list(ranks.splits.items()):
-            both, alive = " and ".join(sorted(pair)), pair <= ranks.hosts_alive()
+            both = " and ".join(sorted(pair))
+            alive = pair <= ranks.hosts_alive() - self.given_up
             if now - split.newest > timeouts.HEALED.s or not alive or len(pair) < 2:
                 del ranks.splits[pair]
                 if split.told and alive:
@@ -191,8 +194,12 @@ class SeveralNodes:
                 tell(f"{both} do not reach each other; if that lasts for "
                      f"{timeouts.RETURN.s:.0f} s, the job goes on without one of them")
             elif now - split.since > timeouts.RETURN.s:
-                self.without = {nexthosts.side_to_leave(
-                    self.rank_links, pair, self.launch.layout)}
+                left = nexthosts.side_to_leave(self.rank_links, pair, self.launch.layout)
+                if ranks.can_lose(left):
+                    self.given_up.add(left)
+                    self.rank_links.give_up(left)
+                    continue
+                self.without = {left}
                 return f"{both} do not reach each other"
         return None
 

@@ -29,7 +29,7 @@ def test_hosts_are_looked_at_and_a_bad_one_is_named() -> None:
     assert [name for name, _ in ways] == [NODES[0], NODES[2], NODES[0]], found
     assert "GiB free in /dev/shm; from here by " in ways[0][1], found
     assert ways[2][1].startswith(f"to {NODES[2]} by "), found
-    assert len(found) == 8, found
+    assert len(found) == 9, found
 
 
 def test_ways_go_by_the_address_that_is_asked_for() -> None:

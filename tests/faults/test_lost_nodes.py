@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,6 +108,25 @@ def test_the_first_node_is_lost(relays: bool, reference: Result) -> None:
     result = run("--kill", f"n{0 if relays else 3}@put:5", relays=relays)
     assert_same_bits(result, reference)
     assert kinds(result) == ["relaunch"] and LOST not in result.stderr, result
+
+
+# Slots 0 and 3 are on the supervisor's node.
+@pytest.mark.parametrize("kill", tiers(
+    [f"n{slot}@{place}" for slot in (1, 2) for place in (
+        "start", "put:3", "fence:9", "staged:4", "safepoint:7")]
+    + [f"nc0@{place}" for place in ("sum:4", "commit:3", "fold:3", "folded:4", "time:0.2")],
+    full=["n2@put:3"]))
+def test_any_node_but_the_supervisors(kill: str, reference: Result) -> None:
+    """Law: with --aware nodes and one checksum rank per group each node of four is lost without
+    another launch, but that of the supervisor, which is the first one here."""
+    text = PROGRAM.format(fells={}, daemon=False, refused="")
+    hosts = (socket.gethostname(), *NODES)
+    options = (*OPTIONS, "--spares", "4", "--aware", "nodes", "--kill", kill)
+    result = run_on_nodes(text, SLOTS, *options, timeout=90, by_rank=False, tidy=False, nodes=hosts,
+                          in_turn=len(hosts), files=Path(fake_ssh()).parent)
+    assert_same_bits(result, reference)
+    back = ["causal"] if kill.startswith("nc") else ["rollback"]
+    assert kinds(result) == back and result.stderr.count(LOST) == 1, result
 
 
 # Each slot's sums go around by messages and collectives of the library's, which needs a

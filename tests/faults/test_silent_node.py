@@ -8,41 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from byhand import Job, same
 from jobs import kill_marked, marked, remove
+from lossy import ALONE, losing, why_no_network
 from nodes import NODES, home_of, launcher_options, remove_fake_ssh, why_not
 
 OPTIONS = ("--spares", "3", "--group-size", "2", "--interval", "0.05", "--timeout",
            "node-silent=2")
 LOST = f"all processes on {NODES[2]} died; it counts as lost"
 COMES_BACK_S = 6.0  # behind the end of the node's connections on both sides
-
-
-# A network of its own, with an interface that the launcher takes for one to other machines.
-MAKE = """set -e
-ip link add one type veth peer two
-for name in lo one two; do ip link set $name up; done
-ip addr add 10.77.0.1/24 dev one
-exec "$@"
-"""
-ALONE = ("unshare", "--net", "sh", "-c", MAKE, "sh")
-
-
-def why_no_network() -> str:
-    """Why packets cannot be lost here; empty if they can."""
-    if not shutil.which("ip"):
-        return "there is no ip"
-    lose = ["ip", "rule", "add", "ipproto", "tcp", "sport", "1", "blackhole"]
-    done = subprocess.run([*ALONE, *lose], capture_output=True, text=True, timeout=10)
-    return done.stderr.strip() if done.returncode else ""
 
 
 def processes_of(job: Job, node: str) -> list[int]:
@@ -84,26 +64,12 @@ def signal_all(pids: list[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def route(job: Job, *changes: str) -> None:
-    """Change the routing of the job's network, in one go."""
-    for version in ("-4", "-6"):
-        command = ["nsenter", "-t", str(job.process.pid), "-n", "ip", version, "-batch", "-"]
-        subprocess.run(command, input="\n".join(changes) + "\n", text=True, check=True, timeout=10)
-
-
-@contextlib.contextmanager
-def cut_off(job: Job, node: str) -> Iterator[None]:
-    """No packet passes between this node and the others, nor the supervisor."""
+def ways_of(job: Job, node: str) -> set[str]:
+    """The ways of all packets between this node and the others, or the supervisor."""
     ports = ports_of(job, processes_of(job, node))
     ways = {f"sport {a} dport {b}" for one, other in ports if other
             for a, b in ((one, other), (other, one))}
-    ways |= {f"dport {local}" for local, remote in ports if not remote}
-    rules = [f"pref 10 ipproto tcp {way} blackhole" for way in sorted(ways)]
-    # The rules stand in front of the one for addresses of this machine.
-    route(job, "rule add pref 20 lookup local", "rule del pref 0",
-          *(f"rule add {rule}" for rule in rules))
-    yield
-    route(job, *(f"rule del {rule}" for rule in rules))
+    return ways | {f"dport {local}" for local, remote in ports if not remote}
 
 
 @pytest.mark.full
@@ -125,7 +91,7 @@ def test_a_node_vanishes_and_comes_back(tmp_path: Path, frozen: bool) -> None:
         job.until((disturbed / "step-9").exists)
         began = time.monotonic()
         pids = processes_of(job, NODES[2])
-        with cut_off(job, NODES[2]):
+        with losing(job, ways_of(job, NODES[2])):
             signal_all(pids if frozen else [], signal.SIGSTOP)
             said = job.read_until(LOST, 30)
             noticed_s = time.monotonic() - began

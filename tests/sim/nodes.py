@@ -369,6 +369,8 @@ class NodesWorld(World):
         hosts = sorted({launch.hosts[p] for p in launch.living()})
         if len(hosts) < 2:
             return
+        if self.scenario.relayed and which % 8:  # that of process 0 leads to another launch
+            hosts = [host for host in hosts if host != launch.hosts[0]] or hosts
         host = hosts[which % len(hosts)]
         self.lost_hosts.add(host)
         here = [p for p in launch.living() if launch.hosts[p] == host and launch.ctl is not None]

@@ -195,6 +195,13 @@ PLANTS = (
           "            if view.words.process(proc).staged > version:\n", "            if False:\n",
           focus="seats"),
     # -- launches -----------------------------------------------------------------------------
+    Plant("a node counts as lost with its first rank", "ftrma/launch/rankstate.py",
+          "self.can_lose(host) and not any(peer.open or peer.goodbye for peer in there)",
+          "self.can_lose(host) and bool(there)", focus="lost nodes"),
+    Plant("a lost node's ranks stay alive", "csrc/job/alarm.c",
+          "        if (ftrma_ctl->proc[p].node == node)\n            ftrma_note",
+          "        if (ftrma_ctl->proc[p].node == node && !p)\n            ftrma_note",
+          focus="lost nodes"),
     Plant("vaults of the dead are taken over", "ftrma/launch/relaunch.py",
           "        if p in (() if offered else died) or", "        if"),
     Plant("vaults that are offered count as lost", "ftrma/launch/relaunch.py",
