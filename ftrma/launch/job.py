@@ -65,6 +65,7 @@ class Job:
         stdin: the user's.
         words: the user's options for the launcher, as the next launch takes them.
         cause: of a next launch over several nodes; None otherwise.
+        relayed: a lost node does not end the newest launch, see `relays`.
         relaunches: launches after the first one, of this ``ftrma run``.
         ends: those that are asked for.
         ended: tells if the user has asked for the end.
@@ -82,6 +83,7 @@ class Job:
     stdin: StandardInput = field(default_factory=StandardInput)
     words: list[str] = field(init=False)
     cause: Cause | None = field(default=None, init=False)
+    relayed: bool = field(default=False, init=False)
     relaunches: int = field(default=0, init=False)
     ends: AskedEnds = field(init=False)
     ended: Callable[[], bool] = field(default=lambda: False, init=False)

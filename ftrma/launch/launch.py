@@ -122,7 +122,7 @@ class Launch:
         carried = [word for name in names for word in ("-x", name)]
         relayed = with_relays(made.words, self.layout.processes, self.session) \
             if made.may_spread else None
-        self.rank_links.ranks.relayed = relayed is not None
+        made.relayed = self.rank_links.ranks.relayed = relayed is not None
         options = [*words, *(relayed or made.words), *carried]
         with self.log.open("ab") as log:
             return subprocess.Popen(

@@ -62,8 +62,8 @@ def why_none(words: Sequence[str]) -> str:
     if _batch_system():
         return "hosts come from a batch system, or from a file for all jobs"
     if hosts_by_options(words) is None:
-        return ("--mpirun names hosts or places in another way than by one --host and --map-by "
-                "ppr:K:node, node or slot")
+        return ("--mpirun names hosts or places in another way than by one --host or --hostfile "
+                "with slots, and --map-by ppr:K:node, node or slot")
     if starting_agent(words) is None:
         return "it is not known how --mpirun has daemons started elsewhere"
     return ""
@@ -80,9 +80,9 @@ def count(nodes: int) -> int:
 def hosts_of_ranks(words: Sequence[str], processes: int) -> list[str] | None:
     """The host of each rank, as the launcher places them by these options.
 
-    The options that are understood are one list of hosts, with numbers of slots or without, and a
-    way of ``ppr:K:node``, ``node`` or ``slot``. None for others, and where a batch system or a file
-    may bring further hosts.
+    The options that are understood are one list or file of hosts, with numbers of slots or without,
+    and a way of ``ppr:K:node``, ``node`` or ``slot``. None for others, and where a batch system or
+    a file for all jobs may bring further hosts.
     """
     found = None if _batch_system() else hosts_by_options(words)
     return placed(*found, processes) if found else None
@@ -95,32 +95,50 @@ def _batch_system() -> bool:
 
 
 def hosts_by_options(words: Sequence[str]) -> tuple[dict[str, int], str] | None:
-    """Number of slots of each host, and in which way processes are placed on them. Pure.
+    """Number of slots of each host, and in which way processes are placed on them.
 
     None for options of which another kind is among them.
     """
     where, how = values(words, WHERE), values(words, HOW)
-    if len(where) != 1 or len(how) > 1 or where[0][0] not in HOSTS:
+    if len(where) != 1 or len(how) > 1:
         return None
-    slots: dict[str, int] = {}
-    for word in where[0][1].split(","):
-        host, _, number = word.rpartition(":")
-        if not host or not number.isdigit():
-            host, number = word, "1"
-        slots[host] = slots.get(host, 0) + int(number)
+    read = in_words if where[0][0] in HOSTS else in_file
+    found = read(where[0][1])
     name, way = how[0] if how else ("", "slot")
     way = f"ppr:{way}:node" if name in PER_NODE else way
-    if any(":" in host or not slots[host] for host in slots) or not (
-            way in ("node", "slot") or re.fullmatch("ppr:[1-9][0-9]*:node", way)):
+    per_node = re.fullmatch("ppr:[1-9][0-9]*:node", way)
+    if not found or not (per_node or (way in ("node", "slot") and all(n for _, n in found))):
         return None
+    slots: dict[str, int] = {}
+    for host, number in found:
+        slots[host] = slots.get(host, 0) + number
     return slots, way
+
+
+def in_words(text: str) -> list[tuple[str, int]]:
+    """Read ``node1:2,node2``: hosts and slots; empty if anything else is among them. Pure."""
+    found = [re.fullmatch(r"([\w.-]+)(?::([1-9]\d*))?", word) for word in text.split(",")]
+    return [(each[1], int(each[2] or 1)) for each in found if each] if all(found) else []
+
+
+def in_file(path: str) -> list[tuple[str, int]]:
+    """Read the hosts of a file with lines such as ``node1 slots=2``; 0 where a line has no number.
+
+    Empty if anything else is among them.
+    """
+    try:
+        lines = [line.partition("#")[0].strip() for line in Path(path).read_text().splitlines()]
+    except (OSError, UnicodeDecodeError):
+        return []
+    found = [re.fullmatch(r"([\w.-]+)(?:\s+slots=([1-9]\d*))?", line) for line in lines if line]
+    return [(each[1], int(each[2] or 0)) for each in found if each] if all(found) else []
 
 
 def placed(slots: dict[str, int], way: str, processes: int) -> list[str] | None:
     """Place processes on hosts in a way of the launcher's. Pure.
 
     Args:
-        slots: of each host, more than 0.
+        slots: of each host.
 
     Returns:
         The host of each; None where there are more of them than places, with which the launcher

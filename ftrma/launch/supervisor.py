@@ -237,7 +237,7 @@ def _to_the_end(made: Job, signals: Signals, lock: int) -> tuple[int, dict[str, 
         ctl = made.ctl
         logs = [{"peak_bytes": int(ctl.slots[s].peak_bytes), "budget_bytes": int(ctl.log_bytes)}
                 for s in range(slots)]
-        about = {"job": made.directory.name, "program": made.program}
+        about = {"job": made.directory.name, "program": made.program, "relayed": made.relayed}
         return status, {**about, **stats, "log": logs, **pace.summary(made.paces)}
     finally:
         made.stdin.close()

@@ -35,11 +35,15 @@ def hosts_of(options: list[str], session: Path, directory: Path) -> list[str]:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("how", ["", "--map-by slot", "--map-by node", "--map-by ppr:2:node"])
+@pytest.mark.parametrize("how", [
+    "--host LIST", "--host LIST --map-by slot", "--host LIST --map-by node",
+    "--host LIST --map-by ppr:2:node", "--hostfile FILE --map-by node"])
 def test_ranks_are_where_they_would_be_without_relays(how: str, tmp_path: Path) -> None:
     if why := why_not():
         pytest.skip(f"nodes cannot be emulated here: {why}")
-    words = f"--prtemca plm_ssh_agent {fake_ssh()} --mca btl ^ofi --host {THREE} {how}".split()
+    (tmp_path / "hosts").write_text(THREE.replace(",", "\n").replace(":", " slots=") + "\n")
+    how = how.replace("LIST", THREE).replace("FILE", f"{tmp_path}/hosts")
+    words = f"--prtemca plm_ssh_agent {fake_ssh()} --mca btl ^ofi {how}".split()
     with session_directory() as session:
         relayed = with_relays(words, RANKS, session)
         assert relayed

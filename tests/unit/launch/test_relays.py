@@ -34,7 +34,8 @@ def test_hosts_of_ranks(words: str, processes: int, expected: str) -> None:
 
 
 @pytest.mark.parametrize("words", [
-    "", "--hostfile hosts", f"--host {HOSTS} --hostfile hosts", f"--host {HOSTS} --host n4",
+    "", "--hostfile absent", f"--host {HOSTS} --hostfile hosts", f"--host {HOSTS} --host n4",
+    "--host +n0,+n1", "--host n1:x", "--host user@n1:2",
     f"--host {HOSTS} --map-by core", f"--host {HOSTS} --map-by ppr:2:package",
     f"--host {HOSTS} --map-by node:oversubscribe", f"--host {HOSTS} --map-by ppr:0:node",
     f"--host {HOSTS} --map-by node -N 2", "--host n1:0,n2:1", "--host fe80::1:2,n2:1",
@@ -43,6 +44,21 @@ def test_other_options_have_no_relays(words: str) -> None:
     """Law: nothing is guessed; these options go to the launcher as they are."""
     assert relays.hosts_of_ranks(words.split(), 3) is None
     assert "--host" in relays.why_none(words.split())
+
+
+@pytest.mark.parametrize(("lines", "way", "expected"), [
+    ("n1 slots=2\n\n# a comment\nn2 slots=1 # another\nn1 slots=1\n", "slot", "n1 n1 n1 n2"),
+    ("n1\nn2\n", "ppr:2:node", "n1 n1 n2 n2"),
+    ("n1\nn2\n", "node", None),
+    ("n1 slots=2 max_slots=4\nn2 slots=2\n", "node", None),
+    ("", "node", None),
+])
+def test_hosts_of_a_file(lines: str, way: str, expected: str | None, tmp_path: Path) -> None:
+    """Law: a line without a number of slots has as many as the host has cores, which is not known
+    here; so ways that need the number have no relays."""
+    (tmp_path / "hosts").write_text(lines)
+    found = relays.hosts_of_ranks(["--hostfile", f"{tmp_path}/hosts", "--map-by", way], 4)
+    assert found == (expected.split() if expected else None)
 
 
 def test_more_processes_than_places_have_no_relays() -> None:
