@@ -137,7 +137,9 @@ static void on_trap(int number, siginfo_t *info, void *context)
     (void)number;
     greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
     uint8_t *now = (uint8_t *)registers[REG_RIP];
-    if (info->si_code == TRAP_TRACE) {
+    /* A breakpoint is SI_KERNEL. The trap flag's is TRAP_TRACE, but TRAP_BRKPT if a virtual machine
+       that was interrupted here has lost the reason (DR6): Linux takes that for an ICEBP. */
+    if (info->si_code != SI_KERNEL) {
         if (stepping && now == stepping)
             return; /* one turn of an instruction that repeats itself */
         if (stepping)

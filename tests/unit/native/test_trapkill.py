@@ -31,6 +31,7 @@ static __attribute__((noinline)) int step(int x) { return x * 3 + 1; }
 int walk(int n) { int x = 1; for (int i = 0; i < n; i++) { x = step(x) % 1000; } return x; }
 volatile int signals;
 void on_signal(int number) { signals += step(number) > 0; }
+int unreasoned(void) { __asm__ volatile(".byte 0xf1"); return step(3); } /* ICEBP */
 """
 # The toy is called in a thread that blocks all signals, too.
 PROGRAM = f"""
@@ -134,3 +135,16 @@ def test_a_signal_comes_with_that_of_a_breakpoint(
     breakpoints_of(Job(0, "", 0, "toy_code.so", 1, (), kills)).tofile(file)
     outcome = run(toy, "kill", file, SIGNALLED)
     assert (outcome.returncode, outcome.stdout) == (0, f"{right().split()[0]}\n"), outcome
+
+
+def test_a_trap_without_a_reason(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law of this file, where a virtual machine loses the reason of the trap behind an instruction:
+    it then looks like that of an ICEBP, and is not taken for a breakpoint."""
+    found = functions_of(toy, monkeypatch)
+    at = min(at for at, name in found.functions.items() if name == "step")
+    file = toy / "one"
+    job = Job(0, "", 0, "toy_code.so", 1, (), (Kill(at, 9, "nobody", -1, 0),))
+    breakpoints_of(job).tofile(file)
+    program = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).unreasoned())"
+    outcome = run(toy, "kill", file, program)
+    assert (outcome.returncode, outcome.stdout) == (0, "10\n"), outcome
