@@ -164,6 +164,20 @@ def test_messages_of_the_library_behind_a_lost_node() -> None:
     assert kinds(result) == ["rollback"], result
 
 
+STRONG = ("--group-size", "3", "--checksums", "2", "--spares", "4")  # over three nodes
+
+
+@pytest.mark.full
+def test_a_framework_recovers_behind_a_lost_node() -> None:
+    """Law: a framework that has claimed failures recovers by itself, as after a death."""
+    it = programs.PROGRAMS["graph"]
+    result = run_on_nodes(it.script, programs.SLOTS, *STRONG, "--kill", "n2@graph.compute:6",
+                          args=it.args, timeout=90, by_rank=False, tidy=False, in_turn=len(NODES),
+                          files=Path(fake_ssh()).parent)
+    assert result.status == 0 and not programs.difference("graph", 0, result), result
+    assert kinds(result) == ["reentry"] and result.stderr.count(LOST) == 1, result
+
+
 # ---- drawn programs, which lose nodes and processes at drawn places ------------------------------
 
 FIRST = int(os.environ.get("FTRMA_LOST_FIRST", "0"))
@@ -201,9 +215,9 @@ def test_drawn_programs_lose_nodes(seed: int) -> None:
     options = dice.choice((("--interval", "0"), ("--interval", "0.02"), ("--interval", "never"),
                            ("--interval", "0", "--policy", "rollback")))
     it = programs.PROGRAMS[program]
+    options = (*options, *[word for rule in rules for word in ("--kill", rule)])
     result = run_on_nodes(
-        it.script, programs.SLOTS, "--group-size", "3", "--checksums", "2", "--spares", "4",
-        "--max-relaunch", "6", *options, *[word for rule in rules for word in ("--kill", rule)],
+        it.script, programs.SLOTS, *STRONG, "--max-relaunch", "6", *options,
         args=programs.args_of(program, number), timeout=150, by_rank=False, tidy=False,
         in_turn=len(NODES), files=Path(fake_ssh()).parent)
     assert result.status == 0, result
