@@ -18,8 +18,8 @@ DRAWINGS = [pytest.param(title, text, id=f"{name}-{title}") for name, path in PA
             for title, text in drawings.drawings_in(path.read_text())]
 # Options on the pages that are not ftrma's.
 FOREIGN = {
-    "--host", "--map-by", "--mca", "--prtemca", "--shm-size", "--cap-add", "--exclude", "--points",
-    "--pages", "--depth", "--time", "--nodes", "--requeue", "--open-mode",
+    "--host", "--hostfile", "--map-by", "--mca", "--prtemca", "--shm-size", "--cap-add",
+    "--exclude", "--points", "--pages", "--depth", "--time", "--nodes", "--requeue", "--open-mode",
 }
 
 
