@@ -120,8 +120,8 @@ class Launch:
         names = [*ours] if any("PYTHONHASHSEED" in word for word in made.words) else [
             "PYTHONHASHSEED", *ours]
         carried = [word for name in names for word in ("-x", name)]
-        relayed = with_relays(made.words, self.layout.processes, self.session) \
-            if made.may_spread else None
+        relayed = with_relays(
+            made.words, self.layout.processes, self.session, self.log) if made.may_spread else None
         made.relayed = self.rank_links.ranks.relayed = relayed is not None
         options = [*words, *(relayed or made.words), *carried]
         with self.log.open("ab") as log:

@@ -26,17 +26,20 @@ from . import relaystart
 from .mpirun import BATCH_SYSTEMS, HOSTS, HOW, WHERE, default_hostfiles, names_hosts, without
 
 AGENT = "plm_ssh_agent"  # an option of the launcher: the command that starts daemons elsewhere
-USUAL_AGENTS = ("ssh", "rsh")
+USUAL_AGENTS = (("ssh", "-x"), ("rsh",))  # as the launcher calls them itself
 PER_NODE = {"-N", "--npernode", "-npernode"}  # short for ppr:K:node
 
 
-def with_relays(words: Sequence[str], processes: int, session: Path) -> list[str] | None:
+def with_relays(
+    words: Sequence[str], processes: int, session: Path, log: Path
+) -> list[str] | None:
     """The launcher's options with relays; None if there can be none.
 
     Args:
         words: the user's options.
         processes: of the job.
         session: directory of the launch.
+        log: of the launcher's output.
     """
     hosts, agent = hosts_of_ranks(words, processes), starting_agent(words)
     if hosts is None or agent is None:
@@ -46,7 +49,7 @@ def with_relays(words: Sequence[str], processes: int, session: Path) -> list[str
     seats = session / "seats"
     private.write(seats, "".join(f"{host}\n" for host in hosts).encode())
     named = [f"{relay}:1" for relay in relays] + [f"{n}:{hosts.count(n)}" for n in nodes]
-    start = [sys.executable, "-I", relaystart.__file__, *agent]
+    start = [sys.executable, "-I", relaystart.__file__, str(log), *agent]
     return [
         *_without_agent(without(words, WHERE | HOW)),
         "--prtemca", AGENT, " ".join(start), "--prtemca", "rml_base_radix", str(len(relays)),
@@ -171,7 +174,8 @@ def starting_agent(words: Sequence[str]) -> list[str] | None:
         return None
     said = [i for i, word in enumerate(words) if "plm" in word or "rsh" in word]
     if not said:
-        return next(([found] for found in map(shutil.which, USUAL_AGENTS) if found), None)
+        return next(([found, *more] for name, *more in USUAL_AGENTS
+                     if (found := shutil.which(name))), None)
     at = said[0]
     if at and words[at] == AGENT and words[at - 1] == "--prtemca" and at + 1 < len(words):
         command = shlex.split(words[at + 1])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from jobs import FILES, MARK
 from nodes import NODES, fake_ssh, remove_fake_ssh, why_not
+from tiers import tiers
 
 from ftrma.launch.mpirun import launcher_environment, mpirun_command, session_directory
 from ftrma.launch.relays import with_relays
@@ -34,10 +35,10 @@ def hosts_of(options: list[str], session: Path, directory: Path) -> list[str]:
     return [line.split()[1] for line in sorted(done.stdout.splitlines())]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("how", [
+@pytest.mark.parametrize("how", tiers([
     "--host LIST", "--host LIST --map-by slot", "--host LIST --map-by node",
-    "--host LIST --map-by ppr:2:node", "--hostfile FILE --map-by node"])
+    "--host LIST --map-by ppr:2:node", "--hostfile FILE --map-by node"],
+    full=["--hostfile FILE --map-by node"]))
 def test_ranks_are_where_they_would_be_without_relays(how: str, tmp_path: Path) -> None:
     if why := why_not():
         pytest.skip(f"nodes cannot be emulated here: {why}")
@@ -45,7 +46,7 @@ def test_ranks_are_where_they_would_be_without_relays(how: str, tmp_path: Path) 
     how = how.replace("LIST", THREE).replace("FILE", f"{tmp_path}/hosts")
     words = f"--prtemca plm_ssh_agent {fake_ssh()} --mca btl ^ofi {how}".split()
     with session_directory() as session:
-        relayed = with_relays(words, RANKS, session)
+        relayed = with_relays(words, RANKS, session, tmp_path / "log")
         assert relayed
         found = hosts_of(relayed, session, tmp_path)
     with session_directory() as session:

@@ -35,7 +35,7 @@ def ways_to(job: Job, nodes: tuple[str, ...]) -> set[str]:
 @pytest.mark.parametrize(("nodes", "healed"), [
     pytest.param(2, True, marks=pytest.mark.nightly),
     pytest.param(2, False, marks=pytest.mark.nightly),
-    pytest.param(3, False, marks=pytest.mark.full)])
+    pytest.param(3, False, marks=pytest.mark.nightly)])
 def test_nodes_that_do_not_reach_each_other(tmp_path: Path, nodes: int, healed: bool) -> None:
     if why := why_not() or why_no_network():
         pytest.skip(f"a network cannot be split here: {why}")

