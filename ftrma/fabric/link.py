@@ -117,6 +117,15 @@ def tune(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, probes)
 
 
+def bound_by_silence(connection: socket.socket) -> None:
+    """End a link whose other node is silent for `timeouts.NODE_SILENT`, with bytes under way, too.
+
+    The kernel looks at each probe how long the node has been silent, and may find a whisker less
+    than whole seconds; so half a probe is taken off.
+    """
+    bound_sending(connection, max(EACH_PROBE_S, timeouts.NODE_SILENT.s - EACH_PROBE_S / 2))
+
+
 def bound_sending(connection: socket.socket, seconds: float) -> None:
     """End a connection whose bytes the other node does not acknowledge for so long.
 
@@ -367,7 +376,7 @@ class Link:
         self.socket, self.greeting = connect(
             address, key, "link", rank=rank, pid=os.getpid(), host=socket.gethostname()
         )
-        bound_sending(self.socket, timeouts.NODE_SILENT.s)
+        bound_by_silence(self.socket)
         # A forked child must not keep the connection of a dead rank open.
         os.register_at_fork(after_in_child=self.socket.close)
         Helper(self._read, name="ftrma-link").start()

@@ -152,10 +152,10 @@ class Connections:
             if peer.open:
                 self.cut(peer)  # half a line would spoil the next one
 
-    def bound_sending(self, peer: Peer) -> None:
-        """End a connection whose node does not acknowledge what is sent, see `link`."""
+    def bound_by_silence(self, peer: Peer) -> None:
+        """End a connection whose node is silent for long, see `link`."""
         with contextlib.suppress(OSError):  # the peer has gone already
-            link.bound_sending(peer.socket, timeouts.NODE_SILENT.s)
+            link.bound_by_silence(peer.socket)
 
     def cut(self, peer: Peer) -> None:
         """End a connection."""
@@ -241,11 +241,11 @@ class Connections:
             data = peer.socket.recv(CHUNK_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
             return
-        except OSError as error:
-            if not isinstance(error, ConnectionResetError):
-                self.lost.add(peer.host)  # no answer to keepalive probes
-                peer.heard_at = time.monotonic() - silent_s(peer.socket)
+        except ConnectionResetError:
             data = b""
+        except OSError:  # no answer to the kernel's probes
+            self._cut_silent(peer)
+            return
         if not data:
             self.cut(peer)
         elif peer.kind in ("out", "err"):
@@ -262,6 +262,20 @@ class Connections:
                     self.take(peer, text)
             if peer.open and len(peer.buffer) > LINE_BYTES:
                 self.cut(peer)
+
+    def _cut_silent(self, peer: Peer) -> None:
+        """End a connection whose node does not answer, and the links that are silent as long.
+
+        The kernel sends no probes by a link on which bytes are under way.
+        """
+        self.lost.add(peer.host)
+        least_s = timeouts.NODE_SILENT.s - 2 * link.EACH_PROBE_S
+        silent = [p for p in self.peers.values() if p.kind == "link" and p.host == peer.host
+                  and p is not peer and silent_s(p.socket) > least_s]
+        for each in (peer, *silent):
+            if each.open:
+                each.heard_at = time.monotonic() - silent_s(each.socket)
+                self.cut(each)
 
     def _identify(self, peer: Peer, data: bytes) -> None:
         """Read the peer's challenge and its answer to ours: fixed sizes, nothing to parse."""

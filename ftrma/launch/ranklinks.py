@@ -157,7 +157,7 @@ class RankLinks:
     def _greet_link(self, peer: Peer, pid: int) -> None:
         peer.pid = pid
         self.ranks.links[peer.rank] = peer
-        self.connections.bound_sending(peer)
+        self.connections.bound_by_silence(peer)
         homes = self.cause.homes if self.cause else ()
         again = self.cause is not None or self.files is not None
         self.connections.send(peer, "hello", resume=again,

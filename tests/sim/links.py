@@ -81,7 +81,7 @@ class Wires:
         if peer.open:
             self.links[peer].comes(json.loads(line(event, **data)))
 
-    def bound_sending(self, peer: Peer) -> None:
+    def bound_by_silence(self, peer: Peer) -> None:
         """Lines that are not acknowledged end no connection before its probes do."""
 
     def cut(self, peer: Peer) -> None:

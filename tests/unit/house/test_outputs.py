@@ -55,6 +55,7 @@ ALLOWED: dict[str, dict[str, str] | str] = {
     "ftrma/fabric/agents.py", "ftrma/fabric/story.py", "ftrma/host/lock.py",
     "ftrma/host/nodedirectory.py", "ftrma/launch/agent.py", "ftrma/launch/eachhost.py",
     "ftrma/launch/failover.py", "ftrma/launch/launch.py", "ftrma/launch/mpirun.py",
+    "ftrma/launch/relaystart.py",
     "ftrma/program/imports.py", "ftrma/fabric/remote_logs.py", "ftrma/fabric/agent_access.py"),
     "the job's directory")
 
