@@ -13,16 +13,16 @@ connection, too, by which it is asked about processes that hang (`launch.nodewat
                          handed, unheeded, waiting, stopped, saved, goodbye; and what happens in
                          the job (`story`)
     supervisor to rank   the answers to hello, clock, claim and events; waiting, stopped, saved,
-                         gone, lost, signal, end
+                         gone, lost, surrender, signal, end
 
 ``waiting`` asks whether the rank waits for others, ``stopped`` which processes of its node keep a
 repair waiting because they are stopped, ``saved`` how much of the job is saved; the rank answers by
 the event of that name. ``saved`` also says whether the job is to end behind its next checkpoint.
 ``gone`` tells of the death of a rank that was alone on its host, where no other process sees it,
 ``lost`` of a host without which the others go on, and of the rules of ``--kill`` that have struck
-there. At ``end`` the
-process kills itself, whatever its main thread is doing; it waits only while the main thread holds
-`Link.critical`. The process does so, too, when the supervisor is gone.
+there. At ``surrender`` the process kills itself, and the job goes on without its host. At ``end``
+the process kills itself, whatever its main thread is doing; it waits only while the main thread
+holds `Link.critical`. The process does so, too, when the supervisor is gone.
 
 The supervisor's side is `switchboard`. A connection begins with messages of fixed size, which need
 no parser: the supervisor sends a challenge, the rank sends its answer and a challenge of its own,
@@ -416,6 +416,8 @@ class Link:
                     break
                 if message["event"] == "gone":
                     self.gone(message["rank"], message["leaving"])
+                elif message["event"] == "surrender":
+                    os.kill(os.getpid(), signal.SIGKILL)
                 elif message["event"] == "lost":
                     self.lost(message["host"], message["struck"])
                 elif message["event"] == "waiting":

@@ -244,10 +244,13 @@ class RankLinks:
             self.connections.send(first[0], "saved", halt=halt)
 
     def give_up(self, host: str) -> None:
-        """End all ranks of a host, which is lost then."""
+        """Have all ranks of a host die, which is lost then.
+
+        They are not told of an end, of which their agent would tell the others.
+        """
         for peer in self.ranks.living():
             if peer.host == host:
-                self.connections.send(peer, "end", final=False)
+                self.connections.send(peer, "surrender")
 
     # -- the end ------------------------------------------------------------------------------
 
