@@ -98,7 +98,6 @@ def side_to_leave(links: RankLinks, pair: Set[str], layout: Layout) -> str:
     cut_off = Counter(host for both in links.ranks.splits for host in both)
     most = max(cut_off[host] for host in pair)
     pair = {host for host in pair if cut_off[host] == most}
-
     free = [host for host in pair if not are_needed(links, {host}, layout)]
     ranks = [peer.host for peer in links.ranks.links.values()]
     first = links.ranks.homes.get(("slot", 0))
