@@ -5,9 +5,7 @@ from __future__ import annotations
 from ..host.errors import CATASTROPHE
 from ..host.outfile import tell
 from ..protocol.job_end import JobEnd
-from .launch import Launch
-
-BANNER = "-----"  # the launcher frames its explanations with such lines
+from .launch import BANNER, Launch
 
 
 def tell_not_started(launch: Launch, reason: str) -> int:

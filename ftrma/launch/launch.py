@@ -40,6 +40,8 @@ from .ranklinks import RankLinks
 from .rankstate import Arrivals
 from .relays import with_relays
 
+BANNER = "-----"  # the launcher frames its explanations with such lines
+SIGNED_BYTE = 127  # a greater exit status is a negative number
 # The command is 'python -m ftrma', but never from a source directory that happens to be the current
 # one. Libraries that start threads before the program does, NumPy among them, start them with the
 # program's signals blocked: a program that blocks one to wait for it would die of it in such a
@@ -186,12 +188,15 @@ class Launch:
     def says_why(self) -> bool:
         """True if the launcher or a process has said why the launch does not come up.
 
-        A death gives no reason, and need not happen again in the next launch.
+        A death gives no reason, and need not happen again in the next launch. Nor need an exit of
+        the launcher without words, unless its status is an error's number, which is negative, and
+        it had started nothing.
         """
-        status = self.mpirun.poll()
+        status, said = self.mpirun.poll(), self.log.read_text(errors="replace")
         if status is None:
-            return bool(re.search(r"-----|error", self.log.read_text(errors="replace"), re.I))
-        return status > 0 or bool(self.refused())
+            return BANNER in said or "error" in said.lower()
+        by_number = status > SIGNED_BYTE and not self.ranks
+        return (status > 0 and (by_number or BANNER in said)) or bool(self.refused())
 
     def procs(self) -> list[Process]:
         return [self.ctl.proc[i] for i in range(self.ctl.nprocs)]

@@ -185,7 +185,8 @@ class OneNode:
         made = self.made
         if made.may_spread:
             eachhost.sweep(made.directory, made.first_words)  # daemons may have come up there
-        if hopeless:
+        ended = (self.launch.mpirun.poll() or 0) > 0 and not self.ctl.start_ns
+        if hopeless or ended:
             return tell_not_started(self.launch, reason)
         return tell_exhausted(reason, made.relaunches)
 

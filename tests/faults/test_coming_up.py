@@ -12,16 +12,18 @@ import itertools
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from byhand import PROGRAM, SLOTS, Job, results, same
-from jobs import Result, command_line, kill_marked, marked, remove, run_job
+from jobs import Result, command_line, kill_marked, marked, remove, run_command, run_job
 from nodes import NODES, home_of, launcher_options, remove_fake_ssh, shared_of, why_not
 
 from ftrma.host.errors import FtrmaError
+from ftrma.launch.mpirun import find_mpirun
 from ftrma.native import job as native
 from ftrma.native import loading
 from ftrma.native.job import Takeover
@@ -200,6 +202,43 @@ def test_launches_that_do_not_come_up_are_counted(job: Any, tmp_path: Path) -> N
     assert struck.process.returncode == 70, said
     assert "the launcher died; launching the job again from the start" in said, said
     assert "the job was launched again 1 times already (--max-relaunch); giving up" in said, said
+
+
+LAUNCHER = """#!/bin/sh
+case "$*" in *--version*) exec {real} "$@";; esac
+[ "$(ls {home} | wc -l)" -ge {silent} ] && exec {real} "$@"
+mktemp {home}/XXXXXX
+exit 14
+"""
+WITH_LAUNCHER = """
+import sys
+from ftrma.command.cli import main
+from ftrma.launch import mpirun
+launcher = sys.argv.pop(1)
+mpirun.find_mpirun = lambda: launcher
+sys.exit(main())
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("silent", [1, 2])
+def test_a_launcher_ends_without_a_word(tmp_path: Path, silent: int) -> None:
+    """Law: another launch follows the first one; if the last one ends alike, the end says so."""
+    (tmp_path / "ended").mkdir()
+    script = tmp_path / "well.py"
+    script.write_text("print('well')")
+    launcher = tmp_path / "launcher"
+    launcher.write_text(LAUNCHER.format(real=find_mpirun(), home=tmp_path / "ended", silent=silent))
+    launcher.chmod(0o700)
+    ended = run_command([sys.executable, "-c", WITH_LAUNCHER, str(launcher), "run", "-n", "2",
+                         "--max-relaunch", "1", str(script)])
+    if silent == 1:
+        assert ended.status == 0 and ended.stdout == "well\n" * 2, ended
+        assert "the launcher died; launching the job again from the start" in ended.stderr, ended
+    else:
+        assert ended.status == 70, ended
+        why = "did not start: the launcher died without saying why (exit status 14)"
+        assert why in ended.stderr, ended
 
 
 def check(ended: Result, reference: Result) -> None:
