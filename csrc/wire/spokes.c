@@ -141,9 +141,10 @@ static const char *at_hub(struct ftrma_peer *spoke, const struct ftrma_wire_head
         return fault;
     if (head->number > m->taken[spoke->origin]) {
         ftrma_merge_take(m, spoke->origin, head->number, n);
-        ftrma_failpoint(a, FTRMA_WIRE_AT_FORWARD);
-        if (n)
+        if (n) {
+            ftrma_failpoint(a, FTRMA_WIRE_AT_FORWARD);
             tell_all(a, spoke, words, n);
+        }
     }
     tell(spoke, FTRMA_WIRE_MIRRORED, head->number, NULL, 0);
     return NULL;
