@@ -6,6 +6,8 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "control.h"
@@ -19,7 +21,13 @@ _Static_assert(sizeof(struct ftrma_trace_record) == 144, "the reader relies on i
 struct ftrma_trace_record ftrma_trace;
 int ftrma_tracing;
 
+/* Shared memory that a trace leaves to the job, and bytes between two looks at it. */
+#define RESERVE (64u << 20)
+#define LOOK (1u << 16)
+
 static int file = -1, own_slot = -1;
+static int bounded;    /* the file lies in shared memory; else it is a stream */
+static size_t written; /* bytes since the last look */
 static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 
 int ftrma_trace_open(const char *path)
@@ -27,6 +35,8 @@ int ftrma_trace_open(const char *path)
     file = ftrma_open(path, O_WRONLY | O_APPEND | O_CREAT);
     if (file < 0)
         return file;
+    bounded = 1;
+    written = LOOK;
     ftrma_tracing = 1;
     return 0;
 }
@@ -34,18 +44,42 @@ int ftrma_trace_open(const char *path)
 void ftrma_trace_to(int fd)
 {
     file = fd;
+    bounded = 0;
     ftrma_tracing = fd >= 0;
 }
 
-/* Write bytes. A stream may take a record in parts. A full disk costs the trace, which its
-   reader will say, but not the program. */
+static int has_room(void)
+{
+    struct statvfs room;
+    if (fstatvfs(file, &room) || !room.f_blocks) /* it has no blocks if there is no limit */
+        return 1;
+    uint64_t whole = (uint64_t)room.f_blocks * room.f_frsize;
+    return (uint64_t)room.f_bavail * room.f_frsize >= (whole / 8 < RESERVE ? whole / 8 : RESERVE);
+}
+
+/* Write no more. A file that nobody may write tells its reader that records are missing. */
+static void stop(void)
+{
+    ftrma_tracing = 0;
+    if (bounded)
+        (void)fchmod(file, S_IRUSR);
+}
+
+/* Write bytes. A stream may take a record in parts. A lack of room costs the trace, but not the
+   program. */
 static void append(const char *bytes, size_t n)
 {
     pthread_mutex_lock(&writing);
+    written += n;
+    if (bounded && written >= LOOK && ftrma_tracing) {
+        written = 0;
+        if (!has_room())
+            stop();
+    }
     for (ssize_t done = 0; n && ftrma_tracing; bytes += done, n -= (size_t)done) {
         done = write(file, bytes, n);
         if (done < 0 && errno != EINTR)
-            ftrma_tracing = 0;
+            stop();
         done = done < 0 ? 0 : done;
     }
     pthread_mutex_unlock(&writing);

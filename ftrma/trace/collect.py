@@ -8,6 +8,7 @@ later record tells.
 from __future__ import annotations
 
 import os
+import stat
 import time
 from pathlib import Path
 from typing import Any
@@ -57,8 +58,10 @@ def load(directory: Path, slots: int) -> Records:
         ValueError: a file holds what no process of such a job writes.
     """
     found, clocks, names = [np.empty(0, RECORD)], [np.empty(0, np.int64)], dict[str, int]()
+    whole = True
     for path in sorted(directory.glob("trace-*")):
         data = path.read_bytes()
+        whole &= bool(path.stat().st_mode & stat.S_IWUSR)  # see csrc/log/trace.c
         # A process may have been killed in the middle of its last record. Room that it made and
         # did not fill is zero.
         records = np.frombuffer(data[: len(data) // RECORD.itemsize * RECORD.itemsize], RECORD)
@@ -76,6 +79,9 @@ def load(directory: Path, slots: int) -> Records:
         found.append(records)
         clock = path.name.partition(CLOCK_MARK)[2]
         clocks.append(np.full(len(records), names.setdefault(clock, len(names))))
+    if not whole:
+        outfile.tell("warning: the trace ends before the job did: shared memory was nearly full. "
+                     "What ftrma check finds wrong at its end may be what is missing")
     raw = np.concatenate(found)
     moved = aligned(raw, np.concatenate(clocks))
     if moved is None:

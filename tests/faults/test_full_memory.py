@@ -5,6 +5,7 @@ Each job has a /dev/shm of its own, of a size that the test chooses; the program
 
 from __future__ import annotations
 
+import json
 import subprocess
 from pathlib import Path
 
@@ -136,3 +137,38 @@ def test_a_machine_of_very_much_memory(tmp_path: Path) -> None:
                      env={"PYTHONPATH": str(tmp_path)})
     assert result.status == 0 and result.stdout == 8 * "right\n", result
     assert kinds(result) == ["causal"], result
+
+
+MANY_EVENTS = """
+import os, sys
+import numpy as np
+import ftrma
+from ftrma import MPI
+comm = MPI.COMM_WORLD
+win = MPI.Win.Allocate(8, 8, comm=comm)
+win.Lock_all()
+value = np.ones(1)
+for _ in range(120_000):
+    win.Put(value, comm.rank)
+win.Unlock_all()
+comm.Barrier()
+room = os.statvfs("/dev/shm")
+print(room.f_bavail / room.f_blocks)
+comm.Barrier()
+"""
+
+
+def test_a_trace_leaves_room_to_the_job(tmp_path: Path) -> None:
+    """Law: a trace that would fill shared memory ends where an eighth is left, and that is told;
+    what was recorded before is in the file."""
+    (tmp_path / "program.py").write_text(MANY_EVENTS)
+    trace = tmp_path / "trace.json"
+    result = run_command(
+        ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=30m tmpfs /dev/shm; exec "$@"',
+         "sh", FTRMA, "run", "-n", "2", "--log-budget", "4M", "--trace", str(trace),
+         str(tmp_path / "program.py")], timeout=40)
+    assert result.status == 0, result
+    assert all(0.115 < float(left) < 0.13 for left in result.stdout.split()), result
+    assert result.stderr.count("warning: the trace ends before the job did: shared memory") == 1
+    puts = json.loads(trace.read_text())["traceEvents"]
+    assert 20_000 < sum(event["name"] == "Put" for event in puts) < 240_000
