@@ -29,7 +29,7 @@ FIRST, JOBS = (int(os.environ.get(f"FTRMA_CAMPAIGN_{name}", number))
                for name, number in (("FIRST", 10**6), ("JOBS", 300)))
 
 
-@pytest.mark.parametrize("count", tiers([4, JOBS], full=["4"]))
+@pytest.mark.parametrize("count", tiers([2, JOBS], full=["2"]))
 def test_jobs_that_a_number_draws(count: int, tmp_path: Path) -> None:
     """Law: each ends right, or honestly. ``FTRMA_CAMPAIGN_FIRST`` and ``FTRMA_CAMPAIGN_JOBS`` take
     other numbers by night."""

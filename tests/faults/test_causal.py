@@ -569,7 +569,7 @@ FIRST_S, LAST_S = 0.35, 0.8
 SEED = 20150615
 
 
-@pytest.mark.parametrize("times", tiers([2, 100], full=["2"]))
+@pytest.mark.parametrize("times", [pytest.param(100, marks=pytest.mark.nightly)])
 def test_the_hashtable_at_random_moments(times: int) -> None:
     """The order in its buckets depends on timing, and is replayed nonetheless."""
     PROGRAMS["long-dht"] = LONG_DHT

@@ -21,6 +21,7 @@ import pytest
 from byhand import PROGRAM, SLOTS, Job, results, same
 from jobs import Result, command_line, kill_marked, marked, remove, run_command, run_job
 from nodes import NODES, home_of, launcher_options, remove_fake_ssh, shared_of, why_not
+from tiers import tiers
 
 from ftrma.host.errors import FtrmaError
 from ftrma.launch.mpirun import find_mpirun
@@ -28,7 +29,7 @@ from ftrma.native import job as native
 from ftrma.native import loading
 from ftrma.native.job import Takeover
 
-FEW_OVER_NODES = [("first", "ranks", "rank"), ("next", "control", "launcher")]
+FEW_OVER_NODES = [("next", "control", "launcher")]
 PROCESSES = SLOTS + 1  # and the checksum rank; spares, if there are any, come behind
 
 
@@ -80,8 +81,8 @@ def come_to(job: Job, before: int, step: str) -> Callable[[], int]:
 
 STEPS = ("started", "forked", "joining", "joined", "opened", "all opened", "taken over")
 VICTIMS = ("launcher", "rank", "ftrma run")
-FEW = [("first", "joining", "launcher"), ("first", "joining", "rank"), ("resume", "opened", "rank"),
-       *(("next", "opened", victim) for victim in VICTIMS)]
+FEW = [("first", "joining", "rank"), ("resume", "opened", "rank"), ("next", "opened", "launcher"),
+       ("next", "opened", "ftrma run")]
 
 
 @pytest.mark.parametrize(("launch", "step", "victim"), [
@@ -117,8 +118,7 @@ def test_a_death_while_a_job_comes_up(
     assert launch == "first" or len(set(from_versions)) == 1, said
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("who", ["0", "2", "c0"])
+@pytest.mark.parametrize("who", tiers(["0", "2", "c0"], full=["c0"]))
 def test_a_process_dies_amid_taking_over(who: str) -> None:
     """Law: there, who is lost from before and who dies now are not too many together."""
     reference = run_job(PROGRAM, SLOTS, env={"NAP": "0"})

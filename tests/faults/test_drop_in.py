@@ -40,7 +40,7 @@ def expected(program: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("program", "seed"), tiers(
     itertools.product(PROGRAMS, range(4)),
-    full=["executor-0", "polls-0"]))
+    full=["executor-0"]))
 def test_random_kills(program: str, seed: int) -> None:
     dice = random.Random(f"{program} {seed}")
     victims = [(dice.randrange(N), dice.uniform(0, MOST_S)) for _ in range(dice.choice((1, 1, 2)))]

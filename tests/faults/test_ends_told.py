@@ -158,6 +158,7 @@ ENDS = {
                     site=REFUSES),
 }
 PLAIN = ("has received", "several")  # in a plain run
+FULL_OVER_NODES = ("two at once", "killed", "MPI_Abort", "leaves well", "refuses")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -198,7 +199,8 @@ def on_several(home: Path, how: str, case: Case) -> Result:
 
 
 @pytest.mark.parametrize(("how", "where"), [
-    pytest.param(how, where, marks=() if (how, where) == PLAIN else pytest.mark.full)
+    pytest.param(how, where, marks=() if (how, where) == PLAIN else pytest.mark.full
+                 if where == "one" or how in FULL_OVER_NODES else pytest.mark.nightly)
     for how in ENDS for where in ("one", "several")])
 def test_every_end_is_told(tmp_path: Path, how: str, where: str) -> None:
     """Law: its status, and a sentence, once; nothing else of ftrma's is there that is no news."""

@@ -125,7 +125,7 @@ ROLES = {
 }
 
 
-@pytest.mark.parametrize("roles", tiers(ROLES, full=["checksums", "restore"]))
+@pytest.mark.parametrize("roles", tiers(ROLES, full=["restore"]))
 def test_with_other_roles_and_deaths(
     job: Any, tmp_path: Path, expected: Any, roles: str
 ) -> None:

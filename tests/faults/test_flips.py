@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from flips import RIGHT, Flip, build, draw, play
 from nodes import remove_fake_ssh, why_not
+from tiers import tiers
 
 CHANGED = "was changed on its way"
 
@@ -29,15 +30,14 @@ def directory() -> Iterator[Path]:
     remove_fake_ssh()
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("flip", [
+@pytest.mark.parametrize("flip", tiers([
     # Bytes that a program has got were wrong, and nobody noticed, before messages had sums.
     pytest.param(Flip(4, ("--interval", "never", "--kill", "1@fence:3"), 2, 4000,
                       8 * 7804 + 3), id="a result"),
     # A longer length, for whose bytes the other end waited.
     pytest.param(Flip(0, ("--interval", "0"), 30, 0, 8 * 5), id="a length"),
     pytest.param(Flip(1, ("--interval", "0.02"), 400, 0, 8 * 60 + 1), id="a sum"),
-])
+], full=["a result"]))
 def test_a_message_is_sent_again(directory: Path, flip: Flip) -> None:
     """Law of this file, and that the change is told."""
     end, why, row, result = play(flip, directory)

@@ -34,7 +34,7 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], str, float]] = {
     "mc": (("aic", "mc", "planted:400x90", *SNAPSHOTS, "virtual:0.02", "--epochs", "30"),
            "aic.append:400", np.inf),
 }
-FULL = ("lwlog", "virtual")
+FULL = ("virtual",)
 STRANGER = 20002  # uid
 
 

@@ -241,7 +241,7 @@ def test_a_death_in_a_full_program(place: str, slot: int, recovery: str, name: s
 
 @pytest.mark.parametrize(("place", "slot", "recovery", "name"), tiers(
     itertools.product(PLACES, (0, 3), RECOVERIES, PROGRAMS),
-    full=["graph.sync:13-3-hwlog-distance", "graph.exchange:7-0-hwcp-distance"]))
+    full=["graph.sync:13-3-hwlog-distance"]))
 def test_a_death(place: str, slot: int, recovery: str, name: str) -> None:
     result = run(recovery, (name,), *SPARES, *kill(f"{slot}@{place}"))
     assert_same(result, (name,))

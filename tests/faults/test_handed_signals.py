@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from jobs import FILES, FTRMA, Result, run_command
 from nodes import launcher_options, remove_fake_ssh, why_not
+from tiers import tiers
 
 SLOTS = 4
 MINE = signal.SIGUSR1
@@ -121,8 +122,7 @@ def test_who_handles_one_gets_it(tmp_path: Path, several: bool) -> None:
     assert result.stderr.count("SIGUSR1 has come and is not handed on to slot") == 1, result
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("how", ["waits", "late"])
+@pytest.mark.parametrize("how", tiers(["waits", "late"], full=["late"]))
 def test_who_waits_for_one_or_will_handle_it_soon_gets_it(tmp_path: Path, how: str) -> None:
     """Law: a blocked signal is that of who waits for it; a program has a moment for its handler."""
     result = warn(tmp_path, how)

@@ -141,7 +141,7 @@ def halo(*options: str) -> Result:
 
 
 @pytest.mark.parametrize("count", [
-    pytest.param(count, marks=pytest.mark.full if count < 400 else pytest.mark.nightly)
+    pytest.param(count, marks=pytest.mark.full if count < 330 else pytest.mark.nightly)
     for count in range(300, 890, 37)])
 def test_a_border_outlives_its_neighbour(count: int) -> None:
     """Law: who sends to the dead, and receives from nobody, is no second loss."""

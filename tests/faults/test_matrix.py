@@ -217,8 +217,7 @@ def stand_in() -> Iterator[None]:
 
 @pytest.mark.parametrize(("cell", "nodes"), tiers(
     cases(), quick=["agent-fence-here-m1-stencil-2"],
-    full=["agent-stage-here-m1-lock-2", "slot-put-here-m1-stencil-2",
-          "slot-fence-elsewhere-m2-stencil-2"]))
+    full=["slot-fence-elsewhere-m2-stencil-2"]))
 def test_cell(cell: Cell, nodes: int) -> None:
     job = plan(cell, nodes)
     assert job is not None
