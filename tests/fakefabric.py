@@ -523,6 +523,9 @@ class FakeView:
     def open_trace(self) -> None:
         pass
 
+    def trace_of_late(self, number: int) -> int:
+        return -1
+
     def place_of_kill(self, role: int, index: int) -> str:
         return "unknown"
 

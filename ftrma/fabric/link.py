@@ -9,20 +9,21 @@ attempt, its stdin; and each rank opens one for the trace that it writes. The ag
 connection, too, by which it is asked about processes that hang (`launch.nodewatch`).
 
     rank to supervisor   hello, clock, role, entry, entered, claim, abort, relaunch, there, spared,
-                         repairing, working, awaited, repaired, events, strike, spent, leaving,
-                         handed, unheeded, waiting, stopped, saved, goodbye; and what happens in
-                         the job (`story`)
+                         tells, repairing, working, awaited, repaired, events, strike, spent,
+                         leaving, handed, unheeded, waiting, stopped, saved, goodbye; and what
+                         happens in the job (`story`)
     supervisor to rank   the answers to hello, clock, claim and events; waiting, stopped, saved,
                          gone, lost, surrender, signal, end
 
 ``waiting`` asks whether the rank waits for others, ``stopped`` which processes of its node keep a
 repair waiting because they are stopped, ``saved`` how much of the job is saved; the rank answers by
 the event of that name. ``saved`` also says whether the job is to end behind its next checkpoint.
-``gone`` tells of the death of a rank that was alone on its host, where no other process sees it,
-``lost`` of a host without which the others go on, and of the rules of ``--kill`` that have struck
-there. At ``surrender`` the process kills itself, and the job goes on without its host. At ``end``
-the process kills itself, whatever its main thread is doing; it waits only while the main thread
-holds `Link.critical`. The process does so, too, when the supervisor is gone.
+``tells`` says whether a framework is told of deaths. ``gone`` tells of the death of a rank that was
+alone on its host, where no other process sees it, ``lost`` of a host without which the others go
+on, and of the rules of ``--kill`` that have struck there. At ``surrender`` the process kills
+itself, and the job goes on without its host. At ``end`` the process kills itself, whatever its main
+thread is doing; it waits only while the main thread holds `Link.critical`. The process does so,
+too, when the supervisor is gone.
 
 The supervisor's side is `switchboard`. A connection begins with messages of fixed size, which need
 no parser: the supervisor sends a challenge, the rank sends its answer and a challenge of its own,
@@ -34,7 +35,6 @@ network.
 from __future__ import annotations
 
 import contextlib
-import functools
 import hmac
 import ipaddress
 import json
@@ -287,12 +287,15 @@ def take_stdin(address: Address, key: Key, rank: int) -> None:
         os.set_inheritable(0, True)
 
 
-def trace_stream(address: Address, key: Key, rank: int) -> int:
-    """Open a descriptor to which this process writes its trace, for the supervisor to keep."""
-    connection, _ = connect(address, key, "trace", rank=rank, host=socket.gethostname())
-    fd = connection.detach()
-    os.register_at_fork(after_in_child=functools.partial(os.close, fd))
-    return fd
+def trace_stream(address: Address, key: Key, rank: int, attempt: int = 0) -> int:
+    """Open a descriptor to which a process writes its trace, for the supervisor to keep.
+
+    Args:
+        attempt: to which the process belongs, if it came later than the launch; else 0.
+    """
+    connection, _ = connect(
+        address, key, "trace", rank=rank, host=socket.gethostname(), attempt=attempt)
+    return connection.detach()
 
 
 def leave_node(directory: Path) -> None:

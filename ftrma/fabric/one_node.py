@@ -14,11 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..host import lineoutput, messages
+from ..host import lineoutput, messages, private
 from ..host.errors import Rollback
 from ..host.key import Key
 from ..host.lock import lock_shared
-from ..host.private import check_directory
 from ..host.record import Seal
 from ..machine.topology import NO_LEVEL, Domains, Layout
 from ..native import job, logs
@@ -54,7 +53,7 @@ class OneNodeView:
     def __init__(
         self, directory: Path, key: Key, proc: Proc, ctl: Control | None = None
     ) -> None:
-        check_directory(directory)
+        private.check_directory(directory)
         self.directory, self.key = directory, key
         self.lock = lock_shared(self.of_job(directory))
         os.register_at_fork(after_in_child=self.lock.close)
@@ -334,6 +333,10 @@ class OneNodeView:
 
     def open_trace(self) -> None:
         logs.trace_open(self.directory / f"trace-{self.proc}")
+
+    def trace_of_late(self, number: int) -> int:
+        with private.make(self.directory / f"trace-{number}-{self.words.attempt}") as file:
+            return os.dup(file.fileno())
 
     def place_of_kill(self, role: int, index: int) -> str:
         return place_of_kill(self.ctl, role, index)

@@ -270,8 +270,15 @@ class SeveralNodesView(OneNodeView):
     def open_trace(self) -> None:
         address = links.find()
         assert address
-        logs.trace_to(links.trace_stream(address, self.link.key, self.proc))
+        stream = links.trace_stream(address, self.link.key, self.proc)
+        logs.trace_to(stream)
         os.register_at_fork(after_in_child=partial(logs.trace_to, -1))
+        os.register_at_fork(after_in_child=partial(os.close, stream))
+
+    def trace_of_late(self, number: int) -> int:
+        address = links.find()
+        assert address
+        return links.trace_stream(address, self.link.key, number, int(self.words.attempt))
 
     def slots_here(self) -> list[Slot]:
         return [s for s, p in zip(self.all_slots(), self.slot_holders(), strict=True)
@@ -357,6 +364,10 @@ class SeveralNodesView(OneNodeView):
             time.sleep(0.005)
         if self.ctl.scanned[self.table.node_of(proc)] >= alarm:
             self.link.send("there", rank=proc)
+
+    def tell_deaths(self, tells: bool) -> None:
+        super().tell_deaths(tells)
+        self.link.send("tells", tells=tells)
 
     def report_lost_spare(self, proc: Proc) -> None:
         self.link.send("spared", rank=proc)

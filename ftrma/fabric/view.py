@@ -325,6 +325,9 @@ class Reporting(Protocol):
     def open_trace(self) -> None:
         """Have this process's events recorded."""
 
+    def trace_of_late(self, number: int) -> int:
+        """Open a descriptor for the trace of a process that this one starts; raises OSError."""
+
     def begin_attempt(self, number: int) -> None:
         """Begin an attempt, as the leader of a repair; no error of before is the job's."""
 

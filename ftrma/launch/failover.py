@@ -51,11 +51,15 @@ def past(
     }
 
 
-def trace_file(directory: Path, rank: int, clock: str) -> BinaryIO:
-    """Make a file for the trace of a rank; its name has the clock of the trace."""
+def trace_file(directory: Path, of: str, clock: str) -> BinaryIO:
+    """Make a file for the trace of a rank; its name has the clock of the trace.
+
+    Args:
+        of: the rank; for a process that came later with its attempt, since numbers come again.
+    """
     from ..trace.records import CLOCK_MARK  # with NumPy, which most jobs' supervisors do without
 
-    path = directory / f"trace-{rank}{CLOCK_MARK}{clock.replace('/', '_')}"
+    path = directory / f"trace-{of}{CLOCK_MARK}{clock.replace('/', '_')}"
     private.write(path, b"")
     return path.open("wb", buffering=0)
 
@@ -99,7 +103,7 @@ def cause_of(
 def own_deaths(ranks: RankState, reason: str, lost: Sequence[Peer]) -> list[Peer]:
     """The open deaths that are failures; a launcher that ended has taken all other ranks along."""
     if not lost and reason != LAUNCHER_DIED:
-        return ranks.deaths
+        return ranks.failures()
     return [peer for peer in ranks.deaths if peer.struck or peer in lost]
 
 

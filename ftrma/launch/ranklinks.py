@@ -59,7 +59,7 @@ class RankLinks:
     def __init__(
         self, processes: int, key: Key, bind: Bind | None, story: Callable[[Event], None],
         read_story: Callable[[], list[Event]], cause: Cause | None, past: dict[str, Any],
-        keep_trace: Callable[[int, str], BinaryIO], give_stdin: Callable[[socket.socket], None],
+        keep_trace: Callable[[str, str], BinaryIO], give_stdin: Callable[[socket.socket], None],
         seen: Control | None = None,
     ) -> None:
         self.processes = processes
@@ -145,8 +145,10 @@ class RankLinks:
             self._greet_link(peer, int(hello["pid"]))
             return
         if kind == "trace":
+            attempt = int(hello.get("attempt", 0))
+            of = f"{peer.rank}-{attempt}" if attempt else f"{peer.rank}"
             self.connections.keep(peer, lambda: self.keep_trace(
-                peer.rank, f"{peer.host} {self.first_attempt}"))
+                of, f"{peer.host} {self.first_attempt}"))
         if kind == "out":
             expected = int(hello.get("siblings", 0))
             self.ranks.arrivals.setdefault(peer.host, Arrivals(expected)).note()
@@ -176,8 +178,7 @@ class RankLinks:
         if peer.handed and not peer.leaving and peer.died_at - peer.handed[1] < timeouts.SUSPECT.s:
             self.ranks.killed = peer.index, peer.handed[0]
         self.claims.release(peer)
-        if peer.rank not in self.ranks.spared:
-            self.ranks.deaths.append(peer)
+        self.ranks.note_death(peer)
         if self.ranks.is_lost(peer.host):
             self.ranks.lost.add(peer.host)
             tell(f"all processes on {peer.host} died; it counts as lost")
@@ -194,15 +195,19 @@ class RankLinks:
         """Slots whose processes have ended themselves; others have died; others wait for them.
 
         A rank that waits in the library is told by it that somebody is dead, and asks to report
-        that; the other ranks are asked whether they wait.
+        that; the other ranks are asked whether they wait. Nobody waits for a slot whose death a
+        framework is told of.
         """
         deaths, now = self.ranks.deaths, time.monotonic()
-        left = {p.index: p.left for p in deaths if p.role == "slot" and p.left}
+        alive = bool(self.ranks.living())
+        told = [p for p in self.ranks.told if p.left and not (p.left.well and alive)]
+        failing = any(p.role != "slot" or not p.left for p in deaths)
+        left = {p.index: p.left for p in (*deaths, *told) if p.role == "slot" and p.left}
         others = [peer for peer in self.ranks.living() if peer.role == "slot"]
         if left and now - self.asked_at > ASK_S:
             self._ask(others, "waiting")
         waiting = bool(self.claims.waiting) or all(peer.waits for peer in others)
-        return left, len(left) < len(deaths), waiting
+        return left, failing, waiting
 
     def stopped(self) -> list[StoppedProcess]:
         """Processes that are stopped and keep a repair waiting, as those of each node see it.

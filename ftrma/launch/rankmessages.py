@@ -137,11 +137,15 @@ class RankMessages:
     def repaired(self, _: Peer, message: Message) -> None:
         self.ranks.repairing = 0.0
         self.ranks.late.clear()
+        self.ranks.told.clear()
         self.ranks.note_repaired(set(message["dead"]))
 
     def spared(self, _: Peer, message: Message) -> None:
         self.ranks.spared.add(int(message["rank"]))
         self.ranks.note_repaired(self.ranks.spared)
+
+    def tells(self, _: Peer, message: Message) -> None:
+        self.ranks.note_tells(bool(message["tells"]))
 
     def there(self, _: Peer, message: Message) -> None:
         self.ranks.there.add(int(message["rank"]))
@@ -182,8 +186,8 @@ HANDLERS: dict[str, Callable[[RankMessages, Peer, Message], None]] = {
         RankMessages.role, RankMessages.clock, RankMessages.entry, RankMessages.entered,
         RankMessages.events, RankMessages.claim, RankMessages.release, RankMessages.abort,
         RankMessages.leaving, RankMessages.goodbye, RankMessages.repairing, RankMessages.working,
-        RankMessages.awaited, RankMessages.repaired, RankMessages.spared, RankMessages.there,
-        RankMessages.relaunch, RankMessages.stopped, RankMessages.waiting, RankMessages.saved,
-        RankMessages.strike,
-        RankMessages.spent, RankMessages.handed, RankMessages.unheeded)
+        RankMessages.awaited, RankMessages.repaired, RankMessages.spared, RankMessages.tells,
+        RankMessages.there, RankMessages.relaunch, RankMessages.stopped, RankMessages.waiting,
+        RankMessages.saved, RankMessages.strike, RankMessages.spent, RankMessages.handed,
+        RankMessages.unheeded)
 }

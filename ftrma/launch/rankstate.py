@@ -76,6 +76,8 @@ class RankState:
     # Hosts of the roles that have vaults, when no death was open.
     homes: dict[tuple[str, int], str] = field(default_factory=dict)
     spared: set[int] = field(default_factory=set)  # dead ranks without which the others go on
+    tells: bool = False  # a framework is told of deaths; nothing else is done, but about slot 0's
+    told: list[Peer] = field(default_factory=list)  # whose deaths were told in this attempt
     spent: set[int] = field(default_factory=set)  # --kill rules that have struck agents
     arrivals: dict[str, Arrivals] = field(default_factory=dict)  # by host
     splits: dict[frozenset[str], Split] = field(default_factory=dict)  # by their hosts
@@ -88,6 +90,22 @@ class RankState:
     killed: tuple[int, int] | None = None  # a slot that died of a signal handed on to it
 
     # -- what changes -------------------------------------------------------------------------
+
+    def note_death(self, peer: Peer) -> None:
+        """A rank has died: its death is open, unless the others go on without it."""
+        if self.tells and not self.repairing and (peer.role, peer.index) != ("slot", 0):
+            self.told.append(peer)
+            self.spared.add(peer.rank)
+        if peer.rank not in self.spared:
+            self.deaths.append(peer)
+
+    def note_tells(self, tells: bool) -> None:
+        """From now on a framework is told of deaths, or not any more."""
+        self.tells = tells
+        noticed, self.deaths = self.deaths, []
+        for peer in noticed:
+            self.note_death(peer)
+        self.find_homes()
 
     def note_repaired(self, dead: set[int]) -> None:
         """The deaths of these ranks are open no more."""
@@ -124,11 +142,18 @@ class RankState:
         return (len(everybody) == processes and any(peer.goodbye for peer in everybody)
                 and all(peer.goodbye or not peer.open for peer in everybody))
 
+    def failures(self) -> list[Peer]:
+        """List the open deaths; all ranks that have died, if nobody is left."""
+        everybody = list(self.links.values())
+        if self.deaths and not any(peer.open or peer.goodbye for peer in everybody):
+            return everybody
+        return self.deaths
+
     def failure(self) -> str:
         """Say who died, once all deaths with one cause are known; empty if nobody did."""
         if not self.deaths or time.monotonic() - self.deaths[0].died_at < SETTLE_S:
             return ""
-        dead = [(peer.name, peer.host) for peer in self.deaths]
+        dead = [(peer.name, peer.host) for peer in self.failures()]
         return describe(dead, [peer.host for peer in self.links.values()])
 
     def is_alone(self, peer: Peer) -> bool:

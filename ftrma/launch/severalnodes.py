@@ -17,7 +17,7 @@ from ..fabric.saved import Saved
 from ..fabric.story import Relaunch
 from ..host import timeouts
 from ..host.outfile import tell
-from ..protocol.job_end import JobEnd, OwnExit
+from ..protocol.job_end import JobEnd, OwnExit, decide_end
 from . import eachhost, failover, nexthosts
 from .connections import Peer
 from .exitmessages import tell_exhausted, tell_not_started, tell_own_end
@@ -70,6 +70,9 @@ class SeveralNodes:
         self.end(final=True)
         for slot, peak_bytes in self.ranks.log_peaks.items():
             self.made.ctl.slots[slot].peak_bytes = peak_bytes  # as on one node
+        if not own_end and self.ranks.aborted is None:  # it was all over before that was judged
+            left, failing, _ = self.ended_slots()
+            own_end = decide_end(left, self.launch.layout.slots, failing=failing, waiting=False)
         return tell_own_end(own_end or JobEnd(self.ranks.aborted or 0, self.ranks.why_aborted))
 
     def prepare_next(self, reason: str) -> int | None:

@@ -69,9 +69,19 @@ class Mpi(NamedTuple):
     on_node: int
 
 
+_clock_ahead_ns = 0
+
+
 def set_clock(ahead_ns: int) -> None:
     """Set how far the job's clock is ahead of this machine's monotonic clock."""
+    global _clock_ahead_ns
+    _clock_ahead_ns = ahead_ns
     c.lib.ftrma_set_clock(ahead_ns)
+
+
+def clock_ahead_ns() -> int:
+    """Return how far the job's clock is ahead of this machine's."""
+    return _clock_ahead_ns
 
 
 def now_ns() -> int:

@@ -13,8 +13,9 @@ import subprocess
 import sys
 
 from ..fabric.view import JobView
+from ..host.errors import FtrmaError
 from ..host.helper import Helper
-from ..native import mail
+from ..native import job, mail
 from . import deathmail
 
 COMMAND = (
@@ -33,24 +34,38 @@ def start(view: JobView, words: list[str], traces: bool, number: int) -> None:
         traces: it writes a trace.
     """
     about = [os.getpid(), view.directory, number, view.words.attempt, view.layout.slots,
-             ",".join(map(str, deathmail.everyone(view))), len(view.all_procs()), int(traces)]
-    Helper(_watch, view, number, [*map(str, about), *words]).start()
+             ",".join(map(str, deathmail.everyone(view))), len(view.all_procs()),
+             job.clock_ahead_ns()]
+    Helper(_watch, view, number, [*map(str, about)], words, traces).start()
 
 
-def _watch(view: JobView, number: int, words: list[str]) -> None:
+def _open_trace(view: JobView, number: int) -> int:
+    """Open what a process writes its trace to; -1 where that cannot be, which is told."""
+    try:
+        return view.trace_of_late(number)
+    except (OSError, FtrmaError) as error:
+        view.tell(f"warning: no trace of place {number}: {error}")
+        return -1
+
+
+def _watch(view: JobView, number: int, about: list[str], words: list[str], traces: bool) -> None:
     """Start a process and wait for its end, in one thread: the process ends with its thread."""
     told = mail.Mail(deathmail.path_of(view), view.proc)
+    trace = _open_trace(view, number) if traces else -1
     environment = {name: value for name, value in os.environ.items()
                    if not name.startswith(LAUNCHERS)}
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     try:
         process = subprocess.Popen(
-            [sys.executable, *flags, "-c", COMMAND, *words], env=environment,
-            stdin=subprocess.DEVNULL)
+            [sys.executable, *flags, "-c", COMMAND, *about, str(trace), *words], env=environment,
+            stdin=subprocess.DEVNULL, pass_fds=(trace,) * (trace >= 0))
     except OSError as error:
         view.tell(f"place {number} cannot be started: {error.strerror}")
         told.note_death(number)
         return
+    finally:
+        if trace >= 0:
+            os.close(trace)
     status = process.wait()
     told.note_death(number)
     if status:

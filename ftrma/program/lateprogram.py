@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -90,10 +91,19 @@ class LateSession:
         raise FtrmaError("safepoint(): this process came later and has no slot")
 
 
+def write_trace(to: int) -> None:
+    """Have what happens in this process recorded, and what happens in its children not."""
+    os.set_inheritable(to, False)
+    logs.trace_to(to)
+    os.register_at_fork(after_in_child=partial(logs.trace_to, -1))
+
+
 def main() -> NoReturn:
     """Run the program in a process that was started later; exits."""
-    parent, directory, number, attempt, slots, everyone, processes, traces, *words = sys.argv[1:]
+    (parent, directory, number, attempt, slots, everyone, processes, ahead_ns, trace,
+     *words) = sys.argv[1:]
     loading.load()
+    job.set_clock(int(ahead_ns))
     job.die_with_parent()()
     if os.getppid() != int(parent):
         os._exit(0)  # it died before
@@ -103,11 +113,11 @@ def main() -> NoReturn:
     loading.import_mpi()
     deathmail.hide_world()
     view = LateView(Path(directory), int(number), int(attempt))
-    if int(traces):
-        logs.trace_open(view.directory / f"trace-{view.proc}")
+    if int(trace) >= 0:
+        write_trace(int(trace))
     session.current = LateSession(  # type: ignore[assignment]
         view, int(slots), [int(p) for p in everyone.split(",")], int(processes),
-        traces=bool(int(traces)))
+        traces=int(trace) >= 0)
     program, status = UserProgram(words), 0
     program.add_to_path()
     try:

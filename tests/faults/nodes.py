@@ -168,11 +168,13 @@ def launcher_options(
 def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
                  nodes: Sequence[str] = NODES, args: Sequence[str] = (), tidy: bool = True,
                  files: Path | None = None, in_turn: int = 0, by_rank: bool = True,
-                 env: Mapping[str, str] | None = None, relays: bool = True) -> Result:
+                 per_node: int = PER_NODE, env: Mapping[str, str] | None = None,
+                 relays: bool = True) -> Result:
     """Run a program protected, on emulated nodes; skips the test where that is not permitted.
 
-    On the first `in_turn` nodes ranks go in turn, where that is given; else two to each node. Roles
-    are seated in the order of ranks, so that tests know who is where, unless `by_rank` is false.
+    On the first `in_turn` nodes ranks go in turn, where that is given; else `per_node` to each.
+    Roles are seated in the order of ranks, so that tests know who is where, unless `by_rank` is
+    false.
 
     Unless `tidy` is false, nothing may be left on them, not even for a moment. `files` is a
     directory that they have in common, beside that of the program and its results. `env` is added
@@ -181,7 +183,7 @@ def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
     if why_not():
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
     nodes = nodes[:in_turn] if in_turn else nodes
-    words = launcher_options(nodes, 16 if in_turn else PER_NODE, in_turn=bool(in_turn),
+    words = launcher_options(nodes, 16 if in_turn else per_node, in_turn=bool(in_turn),
                              relays=relays)
     words = " ".join([words, *(f"-x {name}={value}" for name, value in (env or {}).items())])
     if by_rank:

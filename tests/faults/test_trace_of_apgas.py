@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from jobs import FTRMA, run_job
+from jobs import FTRMA, Result, run_job
+from nodes import remove_fake_ssh, run_on_nodes
 
 from ftrma.trace.records import read
 
@@ -36,13 +39,23 @@ if __name__ == "__main__":
 '''
 
 
+@pytest.fixture(scope="module", autouse=True)
+def stand_in() -> Iterator[None]:
+    """The stand-in for ssh is there for the tests of this file."""
+    yield
+    remove_fake_ssh()
+
+
 @pytest.mark.full
-def test_all_places_are_in_the_trace(tmp_path: Path) -> None:
+@pytest.mark.parametrize("run", [
+    pytest.param(run_job, id="here"),
+    pytest.param(functools.partial(run_on_nodes, in_turn=1), id="on another node")])
+def test_all_places_are_in_the_trace(tmp_path: Path, run: Callable[..., Result]) -> None:
     """Law: a slot's tasks are in the slot's row; a spare and a place that came later have rows of
-    their own. What a killed place did is there, before its death."""
+    their own. What a killed place did is there, before its death. The row of a later place is at
+    its time, also where the node's clock is another one than that of ``ftrma run``."""
     path = tmp_path / "trace.json"
-    job = run_job(PROGRAM, 2, "--spares", "1", "--trace", str(path),
-                  "--kill", "1@apgas.end:1")
+    job = run(PROGRAM, 2, "--spares", "1", "--trace", str(path), "--kill", "1@apgas.end:1")
     assert job.status == 0, job
     content = json.loads(path.read_text())
     rows = {e["pid"]: e["args"]["name"] for e in content["traceEvents"]
@@ -58,6 +71,8 @@ def test_all_places_are_in_the_trace(tmp_path: Path) -> None:
               and rows[e["pid"]] == "slot 1"]
     [death] = [e for e in content["traceEvents"] if e["name"] == "failure slot 1"]
     assert lost["ts"] + lost["dur"] <= death["ts"] + 1e5
+    times = [e["ts"] for e in content["traceEvents"] if "ts" in e]
+    assert max(times) - min(times) < 30e6, (min(times), max(times))
     assert not any(r.name in ("Span", "Spanned", "Mark") for r in read(path).rows())
     checked = subprocess.run([FTRMA, "check", str(path)], capture_output=True, text=True)
     assert (checked.returncode, checked.stdout.split()[-1]) == (0, "consistent"), checked

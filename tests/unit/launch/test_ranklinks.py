@@ -51,6 +51,8 @@ from ftrma.launch.job import Cause
 from ftrma.launch.ranklinks import RankLinks
 from ftrma.launch.rankstate import describe
 from ftrma.machine.topology import make_layout
+from ftrma.native import job
+from ftrma.protocol.job_end import OwnExit
 from ftrma.settings import options as settings
 from ftrma.settings.killrules import KillRule
 from ftrma.settings.options import Options
@@ -286,6 +288,28 @@ def test_traces_are_kept_as_they_come(tmp_path: Path) -> None:
     assert files == {f"trace-1@node1 {entry}": b"abc" + b"\n" * 100_000 + bytes([entry])
                      for entry in (1, 5)}
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in tmp_path.iterdir())
+
+
+def test_later_processes_of_two_attempts_trace_into_a_file_each(tmp_path: Path) -> None:
+    """Law: they have the same numbers in each attempt of a launch."""
+    board = Board(directory=tmp_path)
+    streams: list[int] = []
+
+    def open_stream(attempt: int) -> None:
+        streams.append(link.trace_stream(board.address, board.key, 4, attempt=attempt))
+
+    for attempt in (1, 2):
+        thread = threading.Thread(target=open_stream, args=(attempt,))
+        thread.start()
+        board.until(lambda attempt=attempt: len(streams) == attempt)  # type: ignore[misc]
+        thread.join()
+        os.write(streams[-1], b"x" * 144 * attempt)
+        os.close(streams[-1])
+    board.board.close()
+    host = socket.gethostname()
+    assert {path.name: path.stat().st_size for path in tmp_path.iterdir()} == {
+        f"trace-4-1@{host} 1": 144, f"trace-4-2@{host} 1": 288}
+    board.close()
 
 
 def test_a_trace_that_fills_the_disk_costs_the_trace_alone(
@@ -530,6 +554,44 @@ def test_nobody_reports_an_error_after_a_death(board: Board) -> None:
     second.close()
     board.until(lambda: board.board.ranks.failure() != "")
     assert board.board.ranks.owner is None and len(board.board.claims.waiting) == 1
+
+
+def test_deaths_that_a_framework_is_told_of_are_not_open() -> None:
+    """Law: where a framework is told of deaths, that of slot 0 alone waits for a repair. The others
+    hold up no error; who ended itself with a status ends the job, who did so with 0 does not. A
+    death that was noticed before is a told one, too, until all have gone back."""
+    made = Board(processes=5)
+    ranks = made.board.ranks
+    try:
+        peers = [made.connect(rank)[0] for rank in range(5)]
+        roles = [("slot", 0), ("slot", 1), ("slot", 2), ("slot", 3), ("checksum", 0)]
+        for connection, (role, index) in zip(peers, roles, strict=True):
+            connection.sendall(link.line("role", role=role, index=index))
+        made.until(lambda: [ranks.links[i].role for i in range(5)] == [role for role, _ in roles])
+        peers[1].sendall(link.line("leaving", how=job.Left.BY_STATUS, value=0))
+        peers[1].close()
+        made.until(lambda: len(ranks.deaths) == 1)
+        peers[0].sendall(link.line("tells", tells=True))
+        made.until(lambda: ranks.tells)
+        assert not ranks.deaths and made.board.ended_slots()[:2] == ({}, False)
+        peers[2].sendall(link.line("leaving", how=job.Left.BY_STATUS, value=4))
+        peers[2].close()
+        peers[4].close()
+        made.until(lambda: len(ranks.told) == 3)
+        assert made.board.ended_slots()[:2] == ({2: OwnExit(status=4)}, False)
+        peers[0].sendall(link.line("claim"))
+        made.until(lambda: ranks.owner == 0)
+        peers[0].close()
+        made.until(lambda: ranks.failure() != "")
+        assert ranks.failure() == "slot 0 on node1 died" and made.board.ended_slots()[1]
+        peers[3].sendall(link.line("repaired", dead=[0]) + link.line("tells", tells=False))
+        made.until(lambda: not ranks.tells)
+        assert not ranks.deaths and made.board.ended_slots()[:2] == ({}, False)
+        peers[3].close()
+        made.until(lambda: ranks.failure() != "")
+        assert ranks.failure() == "all processes died"
+    finally:
+        made.close()
 
 
 def test_other_events_are_the_story(board: Board) -> None:
