@@ -97,7 +97,7 @@ def cause_of(
     if before:
         hosts |= {*before.hosts}
     return Cause(reason, tuple(sorted(slots)), died_at, noticed_at, tuple(sorted(hosts)),
-                 addresses=tuple(addresses(links).items()))
+                 addresses=tuple(addresses(links).items()), one_node=links.ranks.one_node)
 
 
 def own_deaths(ranks: RankState, reason: str, lost: Sequence[Peer]) -> list[Peer]:

@@ -40,6 +40,7 @@ class Cause:
         attempt: number of the next launch's first one.
         homes: kind, number and host of each role, as they were known last; a role has several hosts
             if a launch ended before it had moved all roles.
+        one_node: the program needs all processes on one node.
     """
 
     reason: str
@@ -50,6 +51,7 @@ class Cause:
     attempt: int = 1
     homes: tuple[tuple[str, int, str], ...] = ()
     addresses: tuple[tuple[str, str], ...] = ()
+    one_node: bool = False
 
 
 @dataclass

@@ -208,9 +208,14 @@ def without(words: Sequence[str], names: set[str]) -> list[str]:
     return kept
 
 
-def on_hosts(words: Sequence[str], hosts: Sequence[str], processes: int) -> list[str]:
-    """Options that place so many processes evenly on `hosts` (at least one) and nowhere else."""
-    each = -(-processes // len(hosts))
+def on_hosts(words: Sequence[str], hosts: Sequence[str], processes: int, *,
+             together: bool = False) -> list[str]:
+    """Options that place so many processes evenly on `hosts` (at least one) and nowhere else.
+
+    Args:
+        together: all of them go to the first host; the others are named for later launches.
+    """
+    each = processes if together else -(-processes // len(hosts))
     named = ",".join(f"{host}:{each}" for host in hosts)
     return [*without(words, WHERE | HOW), "--host", named, "--map-by", f"ppr:{each}:node"]
 

@@ -55,7 +55,8 @@ def next_hosts(
     silent = (links.lost | silent) - {"", socket.gethostname()}
     lost = silent | {host for host, name in names.items() if name in failed} | without
     if not without:
-        lost = wait_for(lost, lambda some: are_needed(links, some, layout), is_back, ended)
+        others = bool({*named} - {*names.values(), *failed})
+        lost = wait_for(lost, lambda some: are_needed(links, some, layout, others), is_back, ended)
     # A host on which no rank has come yet was not there to be needed.
     back = {name for host, name in names.items() if host not in lost}
     gone = {name_of(host) for host in lost} | ({*failed} - back)
@@ -70,7 +71,7 @@ def next_hosts(
         raise NotRecoverable(f"no node is left: no answer from {quiet}")
     chosen = gone <= {name_of(host) for host in without}
     tell(f"{'' if chosen else f'no answer from {quiet}; '}going on with {', '.join(left)}")
-    return on_hosts(words, left, layout.processes)
+    return on_hosts(words, left, layout.processes, together=links.ranks.one_node)
 
 
 def wait_for(
@@ -133,9 +134,15 @@ def tell_failed(failed: Mapping[str, str]) -> str:
     return "; ".join(f"nothing can be started on {host} ({why})" for host, why in failed.items())
 
 
-def are_needed(links: RankLinks, lost: Set[str], layout: Layout) -> bool:
-    """True if without these hosts nobody is left, or a group lacks more than it survives."""
-    if not {*addresses(links)} - lost:
+def are_needed(
+    links: RankLinks, lost: Set[str], layout: Layout, others: bool = False
+) -> bool:
+    """True if without these hosts nobody is left, or a group lacks more than it survives.
+
+    Args:
+        others: the launcher's words name hosts on which no rank has been.
+    """
+    if not {*addresses(links)} - lost and not others:
         return bool(lost)
     events = links.read_story()
     if not any(isinstance(event, Checkpoint) for event in events):

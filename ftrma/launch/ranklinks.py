@@ -71,6 +71,7 @@ class RankLinks:
         self.first_attempt = cause.attempt if cause else begun  # of this launch
         self.ranks = RankState(attempt=self.first_attempt)
         if cause:
+            self.ranks.one_node = cause.one_node
             self.ranks.homes = {(kind, index): host for kind, index, host in cause.homes}
         self.connections = Connections(key, bind, self._take, self._gone)
         self.claims = ErrorClaims(self.ranks, self.connections.send)

@@ -78,6 +78,7 @@ class RankState:
     spared: set[int] = field(default_factory=set)  # dead ranks without which the others go on
     tells: bool = False  # a framework is told of deaths; nothing else is done, but about slot 0's
     told: list[Peer] = field(default_factory=list)  # whose deaths were told in this attempt
+    one_node: bool = False  # a framework has been told of deaths, which it is on one node only
     spent: set[int] = field(default_factory=set)  # --kill rules that have struck agents
     arrivals: dict[str, Arrivals] = field(default_factory=dict)  # by host
     splits: dict[frozenset[str], Split] = field(default_factory=dict)  # by their hosts
@@ -102,6 +103,7 @@ class RankState:
     def note_tells(self, tells: bool) -> None:
         """From now on a framework is told of deaths, or not any more."""
         self.tells = tells
+        self.one_node |= tells
         noticed, self.deaths = self.deaths, []
         for peer in noticed:
             self.note_death(peer)

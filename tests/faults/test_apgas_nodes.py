@@ -6,7 +6,6 @@ long after a death. If the node of all places is lost, the job is launched again
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -168,6 +167,8 @@ def main():
         Path(refused).write_text(os.uname().nodename + "\\n")
     app = apgas.SPMDIterativeExecutor(
         apgas.PlaceManager(), 3, file=f"{shared}/run.npz", file_s=0).run(Sums)
+    if refused:  # the node is up again
+        Path(refused).unlink()
     with open(f"{directory}/root.json", "w") as file:
         json.dump([app.x.tolist(), app.taken, os.uname().nodename, framework.attempt()], file)
 
@@ -177,22 +178,21 @@ apgas.run(main)
 
 
 @pytest.mark.nightly
-def test_the_node_of_all_places_is_lost(tmp_path: Path) -> None:
-    """Law: no place is left that could be told. The job is launched again on the other host, which
-    is said, and the executor goes on from its file, to the same bits."""
+def test_the_node_of_all_places_is_lost() -> None:
+    """Law: no place is left that could be told. The job is launched again, which is said, with all
+    places on one of the other hosts, and the executor goes on from its file, to the same bits."""
     found = []
     for name, rules in (("whole", ()), ("lost", ("n2@apgas.step:20",))):
         shared = Path(fake_ssh()).parent / name
         shared.mkdir()
         result = run_on_nodes(
-            LOST, PLACES, "--spares", "1", *kill(*rules), nodes=NODES[:2], per_node=PLACES + 2,
+            LOST, PLACES, "--spares", "1", *kill(*rules), nodes=NODES, per_node=PLACES + 2,
             args=[str(shared), str(refusing()) if rules else ""], files=Path(fake_ssh()).parent,
             tidy=False, timeout=60)
-        refusing().unlink(missing_ok=True)
         assert result.status == 0, result
         found.append(result.results["root"])
     (whole, steps, *where), (again, left, *there) = found
-    assert json.dumps(whole) == json.dumps(again) and where == [NODES[0], 1], found
-    assert steps == 30 and left <= 30 - 18 and there == [NODES[1], 2], found
-    assert kinds(result) == ["relaunch"] and "all processes died; launching the job again" in (
+    assert whole == again and where == [NODES[0], 1], found
+    assert steps == 30 and left <= 30 - 18 and there[0] == NODES[1], found
+    assert {*kinds(result)} == {"relaunch"} and "all processes died; launching the job again" in (
         result.stderr), result

@@ -743,6 +743,37 @@ def test_who_is_needed_gets_time_to_answer(
     assert bool(asked) == (gone != {"node4"})
 
 
+@pytest.mark.parametrize(("told", "saved", "kept"), [
+    (False, False, "node2:4,node3:4"), (True, False, "node2:7,node3:7"),
+    (False, True, "node1:7,node2:7,node3:7")])
+def test_a_job_whose_only_host_is_lost_goes_on_on_others(
+    board: Board, monkeypatch: pytest.MonkeyPatch, told: bool, saved: bool, kept: str
+) -> None:
+    """Law: at once on hosts that are named and had no rank, if nothing is saved on the lost one;
+    all on one of them if a framework is told of deaths, also in the launch behind the next."""
+    lost = [True]
+    monkeypatch.setattr(nexthosts, "answers", lambda address: not lost[0])
+    monkeypatch.setattr(nexthosts, "LOOK_S", 0.01)
+    monkeypatch.setattr(time, "sleep", lambda seconds: lost.clear() or lost.append(False))
+    connection, _ = board.connect(0, "node1")
+    connection.sendall(link.line("role", role="slot", index=0) + link.line("tells", tells=told))
+    board.until(lambda: ("slot", 0) in board.board.ranks.homes)
+    board.board.pump(0.05)
+    board.board.lost.add("node1")
+    words, layout = ["--host", "node1:7,node2:7,node3:7"], make_layout(4, checksums=2)
+    board.board.ranks.links[0].address = "10.0.0.1"
+    if saved:
+        board.board.ranks.homes |= {("slot", n): "node1" for n in range(4)}
+        board.story.append(Checkpoint(1, "coordinated", 0.5, 80, 8))
+    found = nexthosts.next_hosts(board.board, words, layout)
+    assert found[1] == kept and lost == [not saved]
+    monkeypatch.setattr(failover, "tell_deaths", lambda *_: None)
+    cause = failover.cause_of(board.board, Path("/nowhere"), Options(), "all processes died")
+    again = Board(cause=cause)
+    assert again.board.ranks.one_node == told
+    again.close()
+
+
 def test_a_host_on_which_nothing_can_be_started_is_left_out(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
