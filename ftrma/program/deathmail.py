@@ -58,6 +58,15 @@ def path_of(view: JobView) -> Path:
     return view.directory / f"mail-{view.words.attempt}"
 
 
+def refusal_of_nodes(view: JobView) -> str:
+    """Say why a job over several nodes has no mail, and what to do instead."""
+    procs = view.all_procs()
+    hosts = list(dict.fromkeys(map(view.host_of, procs)))
+    return (f"deaths are told on one node only, and the job's processes are on {len(hosts)}. Have "
+            f"all {len(procs)} on one, checksum ranks and spares among them, as by --mpirun "
+            f'"--host {hosts[0]}:{len(procs)}"')
+
+
 def create(view: JobView, most: int) -> None:
     """Make the mail of this attempt, as slot 0 before anybody opens it.
 

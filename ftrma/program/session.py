@@ -309,8 +309,7 @@ class Session:
         if self.mail:
             return self.mail
         if view.several_nodes:
-            raise FtrmaError(f"claim({name!r}): deaths are told on one node only; give ftrma run "
-                             "one node")
+            raise FtrmaError(f"claim({name!r}): {deathmail.refusal_of_nodes(view)}")
         if self.slot < 0:
             self.mail, self.claimed = deathmail.join_as_spare(view, name), True
             return self.mail

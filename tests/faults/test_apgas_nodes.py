@@ -1,7 +1,8 @@
 """Jobs of `ftrma.apgas` with hosts in the launcher's words: on a node that is not the launcher's.
 
 Law: places are on one node, whichever it is, and all holds there as on that of ``ftrma run``, also
-long after a death. If the node of all places is lost, the job is launched again on another one.
+long after a death. Over several nodes the program is refused before it begins. If the node of all
+places is lost, the job is launched again on another one.
 """
 
 from __future__ import annotations
@@ -82,6 +83,26 @@ def test_a_death_is_no_failure_for_long(how: str, status: int, words: str) -> No
     assert result.status == status and words in result.stderr and not kinds(result), result
     if not status:
         assert result.results["root"] == [[1], [0, 2], [4]], result
+
+
+REFUSED = """
+import sys
+from ftrma import apgas
+apgas.run(lambda: print("begins", flush=True), finish=sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize(("way", "nodes"), [
+    pytest.param("place0", 2, marks=pytest.mark.full),
+    pytest.param("none", 3, marks=pytest.mark.nightly)])
+def test_several_nodes_are_refused(way: str, nodes: int) -> None:
+    """Law: at once, with what to do, and nothing is launched again."""
+    result = run_on_nodes(REFUSED, 3, "--spares", "1", args=[way], in_turn=nodes)
+    assert result.status == 1 and not result.stdout and not kinds(result), result
+    assert (f"claim('apgas'): deaths are told on one node only, and the job's processes are on "
+            f"{nodes}. Have all 5 on one, checksum ranks and spares among them, as by --mpirun "
+            f'"--host {NODES[0]}:5"') in result.stderr, result
+    assert result.stderr.count("deaths are told") == 1, result
 
 
 @pytest.mark.nightly

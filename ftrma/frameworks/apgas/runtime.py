@@ -237,7 +237,7 @@ def run(main: Callable[[], Any], *, finish: str = "place0", everywhere: bool = F
         TypeError: main is no function.
         RuntimeError: a program runs, or one has run in this job; outside of ``ftrma run`` programs
             may run one after the other.
-        FtrmaError: there are several processes, but not of ``ftrma run``.
+        FtrmaError: there are several processes, but not of ``ftrma run``, or on several nodes.
 
     MPI: collective over all slots; spares take part.
     Fault: the program is told of deaths by DeadPlaceException. If place zero dies, all unwind and
