@@ -95,6 +95,8 @@ class NearLooks:
         Args:
             awaits: see `sample_waits`; None: it does not wait.
         """
+        if p.state == job.ProcessState.DEAD:  # as a framework is told, or a repair would be awaited
+            return Found(Doing.DEAD)
         if is_stopped(p.pid):
             return Found(Doing.STOPPED)
         if p.finished == self.ctl.attempt:

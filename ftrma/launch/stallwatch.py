@@ -238,7 +238,7 @@ class StallWatch:
         """
         shown = {} if verdict.kind == "checksum" else {
             slot: proc for slot, proc in zip(verdict.slots[:MOST_STACKS], procs, strict=False)
-            if looks[slot].doing not in (Doing.ENDED, Doing.SILENT)}
+            if looks[slot].doing not in (*stalls.OVER, Doing.SILENT)}
         found = self.processes.places(shown.values()) if shown else {}
         places = [f"slot {slot}: {found[proc]}" for slot, proc in shown.items() if proc in found]
         for place in places:

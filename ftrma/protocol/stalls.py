@@ -30,9 +30,11 @@ class Doing(Enum):
     LIBRARY = "in a call of the MPI library"
     ENDED = "at the program's end"
     SILENT = "on a node that does not answer"
+    DEAD = "dead"
 
 
 TO_BLAME = (Doing.STOPPED, Doing.OUTSIDE)
+OVER = (Doing.ENDED, Doing.DEAD)  # it does nothing any more, and nobody waits for it
 # The kinds of events that wait, in words.
 WAITS_IN = {WHAT[kind]: words for kind, words in {
     "FENCE": "a fence, or another barrier of a window", "LOCK": "MPI_Win_lock",
@@ -101,7 +103,7 @@ def judge(looks: Sequence[SlotLook], limit_s: float, *, by_steps: bool = False) 
     circle = waits_in_circle(still)
     if circle:
         return _verdict("deadlock", [still[slot] for slot in circle])
-    at_work = [look for look in looks if look.doing is not Doing.ENDED]
+    at_work = [look for look in looks if look.doing not in OVER]
     if at_work and all(look.slot in still for look in looks):
         return _verdict("deadlock", at_work)
     if by_steps and at_work and all(look.step_s >= limit_s for look in at_work):
@@ -170,7 +172,7 @@ def who_waits(looks: Sequence[SlotLook], others_than: Sequence[int] = ()) -> str
     """Say who waits for whom: "slots 0 and 3 wait in a fence for slot 1"; empty if nobody does."""
     places: dict[str, list[int]] = {}
     for look in looks:
-        if look.doing not in (*TO_BLAME, Doing.SILENT) and look.slot not in others_than:
+        if look.doing not in (*TO_BLAME, Doing.SILENT, Doing.DEAD) and look.slot not in others_than:
             places.setdefault(where(look), []).append(look.slot)
     return "; ".join(f"{names(slots)} wait{'s' * (len(slots) == 1)} {place}"
                      for place, slots in places.items())

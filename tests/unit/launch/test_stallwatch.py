@@ -22,7 +22,7 @@ from ftrma.launch.nodewords import JOB, PROCESS, SLOT
 from ftrma.launch.processlooks import NearLooks
 from ftrma.launch.stallwatch import StallWatch
 from ftrma.native.constants import WHAT
-from ftrma.native.job import CALLS_INSIDE
+from ftrma.native.job import CALLS_INSIDE, ProcessState
 
 SLOTS, LIMIT_S = 3, 10.0
 CALL = 2 * (CALLS_INSIDE + 1)  # entered and left
@@ -202,6 +202,22 @@ def test_what_has_its_own_time_out_is_not_judged(world: World, change: dict[str,
     assert not world.told
     world.go(watch, 2)
     assert world.stalls() == [("stall", (0, 1, 2))]
+
+
+def test_a_death_that_a_framework_is_told_of_is_no_stall(world: World) -> None:
+    """Law: nobody is to blame for standing still who is dead; it waits for nobody either."""
+    job, watch = world.watch()
+    job.ctl.proc[1].state = ProcessState.DEAD
+    for _ in range(30):
+        for slot in (0, 2):
+            job.ctl.proc[slot].calls += CALL
+        world.go(watch, 1)
+    assert not world.told
+    for slot in (0, 2):
+        job.wait(slot, -1, "MESSAGE")
+    world.go(watch, LIMIT_S + 1)
+    assert world.stalls() == [("deadlock", (0, 2))]
+    assert "slot 1" not in " ".join(world.told), world.told
 
 
 def test_a_busy_slot_is_left_alone(world: World) -> None:
