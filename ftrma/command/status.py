@@ -179,7 +179,8 @@ def at_length(job: Any) -> list[str]:
 
 
 def state(job: Any) -> str:
-    return f"{job.state}, degraded" if job.degraded and job.state == "running" else str(job.state)
+    degraded = job.degraded or job.checksums_given_up or job.spares_given_up
+    return f"{job.state}, degraded" if degraded and job.state == "running" else str(job.state)
 
 
 def layout(job: Any) -> str:
@@ -192,7 +193,10 @@ def layout(job: Any) -> str:
 
 def redundancy(job: Any) -> str:
     if not job.degraded:
-        return f"whole: each group survives {job.strength} loss{'es' * (job.strength > 1)}"
+        fewer = [f"{count} {name}{'s' * (count > 1)}" for count, name in (
+            (job.checksums_given_up, "checksum rank"), (job.spares_given_up, "spare")) if count]
+        what = f"degraded, {' and '.join(fewer)} given up" if fewer else "whole"
+        return f"{what}: each group survives {job.strength} loss{'es' * (job.strength > 1)}"
     groups = ", ".join(map(str, job.degraded[:8])) + ", ..." * (len(job.degraded) > 8)
     left = max(0, job.strength - job.worst_lack)
     return (f"degraded: group{'s' * (len(job.degraded) > 1)} {groups}; {left} more "

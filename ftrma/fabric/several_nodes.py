@@ -191,8 +191,10 @@ class SeveralNodesView(OneNodeView):
 
     def vault_path(self, proc: Proc) -> Path:
         role, index = job.role_of(self.ctl, proc)
-        if role in (SLOT, CHECKSUM):
+        if role == SLOT:
             return self.directory / f"{ROLE_NAMES[role]}-{index}"
+        if role == CHECKSUM:
+            return self.directory / self.layout.parity_file(index)
         return self.directory / f"vault-{proc}"
 
     def rename_vault(self) -> None:
@@ -232,7 +234,7 @@ class SeveralNodesView(OneNodeView):
                     left.unlink()
         for checksum, proc in enumerate(self.checksum_holders()):
             if not self._is_here(proc):
-                (self.directory / f"checksum-{checksum}").unlink(missing_ok=True)
+                (self.directory / self.layout.parity_file(checksum)).unlink(missing_ok=True)
 
     def _is_here(self, proc: Proc) -> bool:
         return self.table.hosts[proc] == self.table.host

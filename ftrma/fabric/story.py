@@ -176,6 +176,23 @@ class Relaunch(Event):
 
 
 @dataclass(frozen=True)
+class Degraded(Event):
+    """The next launch has fewer checksum ranks or spares, since hosts were lost.
+
+    Attributes:
+        checksums, spares: that it has.
+        checksums_before, spares_before: that the launch before had.
+        weakened: checksum ranks that each group has given up since the job began.
+    """
+
+    checksums: int
+    spares: int
+    checksums_before: int
+    spares_before: int
+    weakened: int
+
+
+@dataclass(frozen=True)
 class Seats(Event):
     """A launch over several nodes has given out its roles.
 
@@ -306,8 +323,8 @@ class Note(Event):
 
 KINDS: dict[str, type[Event]] = {
     kind.__name__.lower(): kind
-    for kind in (Began, Entered, Failure, Checkpoint, Recovery, Reseat, Relaunch, Seats, Scrub,
-                 Restored, Agentdeath, Halt, Line, Note, Stall, Refusal)
+    for kind in (Began, Entered, Failure, Checkpoint, Recovery, Reseat, Relaunch, Degraded, Seats,
+                 Scrub, Restored, Agentdeath, Halt, Line, Note, Stall, Refusal)
 }
 
 FIELDS = {kind: {f.name for f in dataclasses.fields(kind)} for kind in KINDS.values()}

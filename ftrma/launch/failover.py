@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..fabric import spillfiles, story
-from ..fabric.story import Checkpoint, Failure, Seats
+from ..fabric.story import Checkpoint, Degraded, Failure, Seats
 from ..host import private
 from ..host.tomlfile import read_text
 from ..settings import options as settings
@@ -40,13 +40,14 @@ def past(
     events = story.read(directory)
     tables = [e.slot_group for e in events if isinstance(e, Seats)]
     versions = [e.version for e in events if isinstance(e, Checkpoint)]
+    weakened = [e.weakened for e in events if isinstance(e, Degraded)]
     topology = _text(options.topology) if options.topology else ""
     if begun_from:
         versions.append(begun_from["version"])
     keyed = begun_from or options.spill
     return {
         "slot_group": tables[-1] if tables else (), "committed": max(versions, default=0),
-        "topology": topology, "files": begun_from,
+        "topology": topology, "files": begun_from, "weakened": max(weakened, default=0),
         "files_key": spillfiles.key().text() if keyed else "",
     }
 

@@ -41,6 +41,9 @@ def seen(directory: Path, layout: Layout) -> Control | None:
     path = directory / nodewords.SEEN
     with contextlib.suppress(FtrmaError):
         ctl = job.open_control(path) if path.exists() else make_control(path, layout)
+        if (ctl.nprocs, ctl.nchecksums) != (layout.processes, layout.checksums):
+            path.unlink()  # the launches before had more
+            ctl = make_control(path, layout)
         nodewords.put(ctl, nodewords.nothing(ctl))
         return ctl
     return None

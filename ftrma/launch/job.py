@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..fabric import story
+from ..fabric.story import Degraded
 from ..host.key import Key
 from ..host.listening import Bind
 from ..machine.topology import Layout
@@ -15,8 +17,10 @@ from ..native.shared import Control
 from ..settings import options as settings
 from ..settings.options import split_mpirun
 from .askedends import AskedEnds
+from .fewerhosts import Room
 from .mpirun import on_one_node
 from .pace import Pace
+from .relays import slots_of_hosts
 from .standardinput import StandardInput
 
 HALTED = "the job was ended as asked"
@@ -66,6 +70,8 @@ class Job:
             entry, version, and number of the attempt; None: it begins at the program's start.
         stdin: the user's.
         words: the user's options for the launcher, as the next launch takes them.
+        layout: of the next launch; first_layout: of the first one.
+        room: of the hosts of the first launch.
         cause: of a next launch over several nodes; None otherwise.
         relayed: a lost node does not end the newest launch, see `relays`.
         relaunches: launches after the first one, of this ``ftrma run``.
@@ -84,6 +90,8 @@ class Job:
     begun_from: dict[str, Any] | None = None
     stdin: StandardInput = field(default_factory=StandardInput)
     words: list[str] = field(init=False)
+    first_layout: Layout = field(init=False)
+    room: Room = field(init=False)
     cause: Cause | None = field(default=None, init=False)
     relayed: bool = field(default=False, init=False)
     relaunches: int = field(default=0, init=False)
@@ -94,7 +102,8 @@ class Job:
 
     def __post_init__(self) -> None:
         self.paces = [Pace() for _ in range(self.layout.slots)]
-        self.words = self.first_words
+        self.words, self.first_layout = self.first_words, self.layout
+        self.room = Room(slots_of_hosts(self.words), self.options.crowd == "yes")
         self.ends = AskedEnds(self.directory, self.options, spill=self.options.spill,
                               stays=not self.may_spread)
 
@@ -102,6 +111,14 @@ class Job:
     def first_words(self) -> list[str]:
         """The user's options for the launcher, with all hosts of the first launch."""
         return split_mpirun(self.options.mpirun)
+
+    def go_on_with(self, words: list[str], layout: Layout) -> None:
+        """Have the next launch take these options for the launcher, and these roles."""
+        before, self.words, self.layout = self.layout, words, layout
+        if layout != before:
+            self.options.checksums, self.options.spares = layout.checksums, layout.spares
+            story.emit(self.directory, Degraded(
+                layout.checksums, layout.spares, before.checksums, before.spares, layout.weakened))
 
     @property
     def ctl(self) -> Control:

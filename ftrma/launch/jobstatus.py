@@ -22,7 +22,16 @@ from pathlib import Path
 from typing import Any
 
 from ..fabric import story
-from ..fabric.story import Checkpoint, Entered, Event, Failure, Recovery, Reseat, Stall
+from ..fabric.story import (
+    Checkpoint,
+    Degraded,
+    Entered,
+    Event,
+    Failure,
+    Recovery,
+    Reseat,
+    Stall,
+)
 from ..host import lock, private
 from ..host.errors import FtrmaError
 from ..native.constants import CLAIM_TOLD, number
@@ -82,6 +91,7 @@ class JobStatus:
         slots, checksums, spares, groups, strength: of the layout; a group survives `strength`
             losses at a time.
         spares_left: living processes without a role.
+        checksums_given_up, spares_given_up: since the job began, as hosts were lost.
         degraded: groups that lack redundancy now. worst_lack: most members that a group lacks.
         version: of the newest checkpoint; 0: the program's start. checkpoint_age_s: since it.
         spilled: newest version in files; 0: none. spill_age_s: since that checkpoint.
@@ -114,6 +124,8 @@ class JobStatus:
     groups: int
     strength: int
     spares_left: int
+    checksums_given_up: int
+    spares_given_up: int
     degraded: Sequence[int]
     worst_lack: int
     version: int
@@ -226,6 +238,7 @@ def of_story(
     kinds.update("reseat" for e in events if isinstance(e, Reseat))
     repairs = [e.seconds - e.phases.replay for e in recovered]
     taken = [e for e in events if isinstance(e, Checkpoint)]
+    fewer = [e for e in events if isinstance(e, Degraded)]
     lost_from: dict[int, Event] = {}  # by version: its checkpoint, or the first entry with it
     for event in events:
         if isinstance(event, Checkpoint) and event.slot is None:
@@ -235,6 +248,8 @@ def of_story(
     return {
         "began": since if events or made is not None else None, "seconds": max(0.0, now - since),
         "checkpoints": dict(Counter(e.kind for e in taken)), "deaths": dict(deaths),
+        "checksums_given_up": fewer[0].checksums_before - fewer[-1].checksums if fewer else 0,
+        "spares_given_up": fewer[0].spares_before - fewer[-1].spares if fewer else 0,
         "recoveries": dict(kinds), "launches": sum(isinstance(e, Entered) for e in events),
         "effective": effective_time(events, slots, now),
         "loss_s": age_s(lost_from.get(version), now),

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ..host import nodedirectory
@@ -218,6 +218,15 @@ def on_hosts(words: Sequence[str], hosts: Sequence[str], processes: int, *,
     each = processes if together else -(-processes // len(hosts))
     named = ",".join(f"{host}:{each}" for host in hosts)
     return [*without(words, WHERE | HOW), "--host", named, "--map-by", f"ppr:{each}:node"]
+
+
+def on_hosts_with(words: Sequence[str], processes: Mapping[str, int]) -> list[str]:
+    """Options that place so many processes on each of these hosts, and nowhere else."""
+    numbers = {*processes.values()}
+    if len(numbers) == 1:
+        return on_hosts(words, [*processes], sum(processes.values()))
+    named = ",".join(f"{host}:{number}" for host, number in processes.items() if number)
+    return [*without(words, WHERE | HOW), "--host", named, "--map-by", "slot"]
 
 
 def named_hosts(words: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 from ..fabric.story import Checkpoint, Seats
 from ..host import timeouts
@@ -15,31 +16,47 @@ from ..host.errors import NotRecoverable
 from ..host.outfile import tell
 from ..machine.topology import Layout
 from ..protocol import salvage
-from .mpirun import launchers_name, named_hosts, on_hosts
+from .fewerhosts import UNKNOWN, Room
+from .mpirun import launchers_name, named_hosts
 from .ranklinks import RankLinks
 
 LOOK_S = 1.0  # how often lost nodes are looked for
 SSH_PORT = 22
 
 
+class Next(NamedTuple):
+    """The next launch.
+
+    Attributes:
+        words: the launcher's options.
+        layout: roles that it has.
+    """
+
+    words: list[str]
+    layout: Layout
+
+
 def next_hosts(
     links: RankLinks, words: list[str], layout: Layout,
     ended: Callable[[], bool] = lambda: False, failed: Mapping[str, str] = MappingProxyType({}),
     fails: Callable[[str], bool] = lambda host: False, without: Set[str] = frozenset(),
-) -> list[str]:
-    """The launcher's options for the next launch: without the nodes that did not answer.
+    room: Room = UNKNOWN,
+) -> Next:
+    """Find the launcher's options for the next launch: without the nodes that did not answer.
 
     A network that stands still for some seconds looks like lost nodes. If the job cannot go on
     without these nodes, they get a minute to answer again, since their memory may still be there.
 
     Args:
+        layout: of the launch that has ended.
         ended: tells if the user has asked for the job's end meanwhile.
         failed: by the launcher's name of a host, why nothing could be started there.
         fails: tells if that is still so for one of these hosts.
         without: hosts that answer and are left nevertheless (`side_to_leave`).
+        room: of the hosts.
 
     Raises:
-        NotRecoverable: no node is left.
+        NotRecoverable: no node is left, or there is no room on those that are.
     """
     named, address = named_hosts(words), addresses(links)
     names = {host: launchers_name(host, ip, named) for host, ip in address.items()}
@@ -54,24 +71,40 @@ def next_hosts(
     silent = {host for host in links.ranks.lost if not answers(address.get(host, host))}
     silent = (links.lost | silent) - {"", socket.gethostname()}
     lost = silent | {host for host, name in names.items() if name in failed} | without
-    if not without:
-        others = bool({*named} - {*names.values(), *failed})
-        lost = wait_for(lost, lambda some: are_needed(links, some, layout, others), is_back, ended)
-    # A host on which no rank has come yet was not there to be needed.
-    back = {name for host, name in names.items() if host not in lost}
-    gone = {name_of(host) for host in lost} | ({*failed} - back)
-    if not gone:
-        return words
     # Hosts of earlier launches that these words do not name were lost then, or left.
     now = {peer.host for peer in links.ranks.links.values()}
     there = [name for host, name in names.items() if host in now or not named]
-    left = [name for name in dict.fromkeys((*named, *there)) if name not in gone]
+
+    def gone_with(lost: Set[str]) -> set[str]:
+        # A host on which no rank has come yet was not there to be needed.
+        back = {name for host, name in names.items() if host not in lost}
+        return {name_of(host) for host in lost} | ({*failed} - back)
+
+    def left_without(lost: Set[str]) -> list[str]:
+        gone = gone_with(lost)
+        return [name for name in dict.fromkeys((*named, *there)) if name not in gone]
+
+    others = bool({*named} - {*names.values(), *failed})
+    together = links.ranks.one_node
+
+    def needs(some: set[str]) -> bool:
+        lacks_room = bool(some) and room.fitted(layout, left_without(some), together) is None
+        return lacks_room or are_needed(links, some, layout, others)
+
+    if not without:
+        lost = wait_for(lost, needs, is_back, ended)
+    gone, left = gone_with(lost), left_without(lost)
+    if not gone:
+        return Next(words, layout)
     quiet = " and ".join(sorted(gone))
     if not left:
         raise NotRecoverable(f"no node is left: no answer from {quiet}")
     chosen = gone <= {name_of(host) for host in without}
+    fitted = room.layout_on(layout, left, together)
     tell(f"{'' if chosen else f'no answer from {quiet}; '}going on with {', '.join(left)}")
-    return on_hosts(words, left, layout.processes, together=links.ranks.one_node)
+    if told := room.told(layout, fitted, left, together):
+        tell(told)
+    return Next(room.words_on(words, fitted.processes, left, together), fitted)
 
 
 def wait_for(
@@ -123,10 +156,19 @@ def can_do_without(failed: Mapping[str, str], words: list[str], layout: Layout) 
     return 0 < len(failed) < hosts and share <= layout.spares
 
 
-def words_without(failed: Mapping[str, str], words: list[str], layout: Layout) -> list[str]:
-    """The launcher's options without these hosts."""
+def first_without(
+    failed: Mapping[str, str], words: list[str], layout: Layout, room: Room
+) -> Next:
+    """Find the launcher's options for a first launch without these hosts.
+
+    Raises:
+        NotRecoverable: there is no room on the others.
+    """
     left = [host for host in named_hosts(words) if host not in failed]
-    return on_hosts(words, left, layout.processes)
+    fitted = room.layout_on(layout, left)
+    if told := room.told(layout, fitted, left):
+        tell(told)
+    return Next(room.words_on(words, fitted.processes, left), fitted)
 
 
 def tell_failed(failed: Mapping[str, str]) -> str:
@@ -149,6 +191,10 @@ def are_needed(
         return False  # without a checkpoint the job begins anew
     tables = [event.slot_group for event in events if isinstance(event, Seats)]
     layout = replace(layout, slot_group=tuple(tables[-1])) if tables else layout
+    # The launch has not come to its own parities if those of a former layout are still known.
+    kinds = {kind for kind, _ in links.ranks.homes}
+    former = [one for one in layout.former() if one.checksum_kind in kinds]
+    layout = former[-1] if former and not links.ranks.entered else layout
     gone = {role for role, host in links.ranks.homes.items() if host in lost}
     return any(len(gone & set(salvage.elements(layout, group))) > layout.strength
                for group in range(layout.groups))

@@ -26,7 +26,7 @@ from .connections import Connections, Peer
 from .eachhost import AT_ONCE, Started
 from .mpirun import alone_on, named_hosts, session_directory
 from .nodeprobe import ask, measure
-from .relays import why_none
+from .relays import slots_of_hosts, why_none
 
 PROBE = "from ftrma.launch.nodeprobe import main; main()"
 PAIRS_OF = 4  # so many hosts are measured pair by pair
@@ -150,9 +150,12 @@ def answering(hosts: Sequence[str], failed: dict[str, str], slowest_s: float) ->
 
 def outliving(words: Sequence[str]) -> Finding:
     """Tell what becomes of a job whose launcher has these options when a node is lost."""
+    slots = slots_of_hosts(words) or {}
+    left = (f"; without the largest host {sum(slots.values()) - max(slots.values())} of "
+            f"{sum(slots.values())} slots are left") if slots else ""
     if why := why_none(words):
-        return "a lost node", "note", f"ends a launch, and the next one follows: {why}"
-    return "a lost node", "ok", "is replaced in place, but not that of the first host"
+        return "a lost node", "note", f"ends a launch, and the next one follows: {why}{left}"
+    return "a lost node", "ok", f"is replaced in place, but not that of the first host{left}"
 
 
 def compare(found: dict[str, dict[str, Any]]) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from ..fabric.absence import is_stopped, stopped
 from ..fabric.control_file import place_of_kill
 from ..fabric.story import Failure, Relaunch
 from ..host import timeouts
-from ..host.errors import CATASTROPHE, NO_ROOM
+from ..host.errors import CATASTROPHE, NO_ROOM, NotRecoverable
 from ..host.outfile import tell
 from ..host.processes import children
 from ..host.sharedmemory import is_full
@@ -173,7 +173,11 @@ class OneNode:
         if made.exhausted or (hopeless and not without):
             return self.give_up(reason, hopeless=hopeless)
         if without:
-            made.words = nexthosts.words_without(failed, made.words, made.layout)
+            try:
+                chosen = nexthosts.first_without(failed, made.words, made.layout, made.room)
+            except NotRecoverable as error:
+                return self.give_up(f"{reason}; {error}", hopeless=True)
+            made.go_on_with(*chosen)
         return None if relaunch(made, reason, died, noticed_ns) else CATASTROPHE
 
     def give_up(self, reason: str, *, hopeless: bool) -> int:

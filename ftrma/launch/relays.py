@@ -118,6 +118,26 @@ def hosts_by_options(words: Sequence[str]) -> tuple[dict[str, int], str] | None:
     return slots, way
 
 
+def slots_of_hosts(words: Sequence[str]) -> dict[str, int] | None:
+    """Number of slots of each host: processes that it may have; None where that is not known.
+
+    A way of placing that has more processes on a host than the host has slots counts in their
+    place.
+    """
+    where, how = values(words, WHERE), values(words, HOW)
+    if _batch_system() or len(where) != 1:
+        return None
+    found = (in_words if where[0][0] in HOSTS else in_file)(where[0][1])
+    name, way = how[0] if how else ("", "slot")
+    per_node = re.match("ppr:([1-9][0-9]*):node", f"ppr:{way}:node" if name in PER_NODE else way)
+    least = int(per_node[1]) if per_node else 0
+    slots: dict[str, int] = {}
+    for host, number in found:
+        slots[host] = slots.get(host, 0) + number
+    slots = {host: max(number, least) for host, number in slots.items()}
+    return slots if slots and all(slots.values()) else None
+
+
 def in_words(text: str) -> list[tuple[str, int]]:
     """Read ``node1:2,node2``: hosts and slots; empty if anything else is among them. Pure."""
     found = [re.fullmatch(r"([\w.-]+)(?::([1-9]\d*))?", word) for word in text.split(",")]

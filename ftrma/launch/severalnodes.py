@@ -16,13 +16,16 @@ from ..fabric import story
 from ..fabric.saved import Saved
 from ..fabric.story import Relaunch
 from ..host import timeouts
+from ..host.errors import CATASTROPHE, NotRecoverable
 from ..host.outfile import tell
+from ..machine.topology import CHECKSUM_KIND, Layout
 from ..protocol.job_end import JobEnd, OwnExit, decide_end
 from . import eachhost, failover, nexthosts
 from .connections import Peer
 from .exitmessages import tell_exhausted, tell_not_started, tell_own_end
 from .job import LAUNCHER_DIED
 from .launch import Launch
+from .mpirun import named_hosts
 from .noprogress import no_progress
 from .onenode import come_up_s
 from .rankstate import describe
@@ -94,18 +97,43 @@ class SeveralNodes:
             return tell_exhausted(reason, made.relaunches) if started else tell_not_started(
                 self.launch, reason
             )
-        made.words = nexthosts.next_hosts(
-            links, made.words, made.layout, made.ended, failed,
-            lambda host: bool(eachhost.failing_of(made.directory, made.words, [host])),
-            self.without)
+        try:
+            chosen = nexthosts.next_hosts(
+                links, made.words, made.layout, made.ended, failed,
+                lambda host: bool(eachhost.failing_of(made.directory, made.words, [host])),
+                self.without, made.room)
+        except NotRecoverable as error:
+            tell(f"error: {reason}; {error}")
+            if there := [host for host in named_hosts(made.words) if nexthosts.answers(host)]:
+                eachhost.sweep(made.directory, made.words, there)
+            return CATASTROPHE
         # The number is read only now, since a rank may begin an attempt up to the launch's end.
-        homes = {(*role, host) for role, host in ranks.homes.items()}
-        if links.cause and not ranks.entered:
-            homes |= {*links.cause.homes}  # a role that was to move may not have done so
+        homes = self.homes_of_vaults(
+            made.layout, weaker=chosen.layout.strength < made.layout.strength)
+        made.go_on_with(*chosen)
         made.cause = replace(cause, attempt=ranks.attempt + 1, homes=tuple(sorted(homes)))
         story.emit(made.directory, Relaunch(reason, cause.slots))
         tell(f"{reason}; launching the job again")
         return None
+
+    def homes_of_vaults(self, layout: Layout, *, weaker: bool) -> set[tuple[str, int, str]]:
+        """Kind, number and host of each role whose vault the next launch may find.
+
+        Args:
+            layout: of the launch that has ended.
+            weaker: the next one has fewer checksum ranks for each group, so that these are not its.
+        """
+        links, ranks = self.rank_links, self.ranks
+        homes = {(*role, host) for role, host in ranks.homes.items()}
+        if ranks.entered:
+            homes = {home for home in homes if "/" not in home[0]}
+        elif links.cause:
+            homes |= {*links.cause.homes}  # a role that was to move may not have done so
+        if not weaker:
+            return homes
+        former = f"{CHECKSUM_KIND}/{layout.strength}"
+        return {(former if kind == CHECKSUM_KIND else kind, index, host)
+                for kind, index, host in homes}
 
     def abandon(self) -> None:
         self.end(final=True)

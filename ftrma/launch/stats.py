@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from ..fabric.story import (
     Agentdeath,
     Checkpoint,
+    Degraded,
     Entered,
     Event,
     Failure,
@@ -56,6 +57,8 @@ def summary(
           the death happened or was noticed, on the machine's monotonic clock; demand, the number
           of the demand checkpoint that a replay started from (0: from the version).
         * ``reseats``: the checksum ranks that were replaced, with seconds.
+        * ``degraded``: launches with fewer checksum ranks or spares, as hosts were lost: checksums
+          and spares, checksums_before and spares_before.
         * ``degraded_seconds``: the time for which some group lacked redundancy.
         * ``halt``, if the job was ended as somebody had asked: reason, the version that is left,
           whole (the job ended behind that version), seconds from the asking to the end.
@@ -91,6 +94,7 @@ def summary(
         "agents": [timed(e, {"host": e.host}) for e in _of_kind(events, Agentdeath)],
         "recoveries": [timed(e, _recovery(e)) for e in recoveries],
         "reseats": [timed(e, {"checksum": e.checksum, "seconds": e.seconds}) for e in reseats],
+        "degraded": [timed(e, _degraded(e)) for e in _of_kind(events, Degraded)],
         "degraded_seconds": degraded,
         **_halt(events),
         "notes": [{"slot": e.slot, **e.entries} for e in _of_kind(events, Note)],
@@ -128,6 +132,11 @@ def _failure(event: Failure) -> dict[str, Any]:
 def _stall(event: Stall) -> dict[str, Any]:
     return {"kind": event.kind, "slots": list(event.slots), "seconds": event.seconds,
             "places": list(event.places), "action": event.action}
+
+
+def _degraded(event: Degraded) -> dict[str, Any]:
+    return {"checksums": event.checksums, "spares": event.spares,
+            "checksums_before": event.checksums_before, "spares_before": event.spares_before}
 
 
 def _recovery(event: Recovery) -> dict[str, Any]:

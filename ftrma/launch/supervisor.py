@@ -30,6 +30,7 @@ from ..host.key import Key
 from ..host.lock import lock_shared, share
 from ..host.outfile import tell
 from ..host.signals import ENDING
+from ..machine.topology import Layout
 from ..native import job, loading
 from ..settings import killrules, timelimits
 from ..settings import options as settings
@@ -43,6 +44,7 @@ from .launchwatch import LaunchWatch
 from .narration import followed, speaking
 from .noprogress import resumed_in_vain
 from .relaunch import relaunch
+from .relays import slots_of_hosts
 from .resuming import RunFiles
 from .signalforwarding import SignalForwarder
 from .stats import summary
@@ -133,6 +135,8 @@ def run(
     here = mpirun.on_one_node(settings.split_mpirun(options.mpirun))
     hostchecks.check(layout.processes if here else 1)
     mpirun.check_launcher()
+    if not here:
+        check_room(options, layout)
     if files and files.source and (end := resumed_in_vain(files.source, options.max_no_progress)):
         return tell_own_end(end), {}
     signals, keeps = Signals(named(options)), False
@@ -159,6 +163,24 @@ def run(
             if not keeps:
                 shutil.rmtree(directory, ignore_errors=True)
             lock.close()
+
+
+def check_room(options: settings.Options, layout: Layout) -> None:
+    """Refuse hosts with too few slots, or an unknown number of them, if they are to be obeyed.
+
+    Raises:
+        ValueError: with the remedy.
+    """
+    if options.crowd == "yes":
+        return
+    slots = slots_of_hosts(settings.split_mpirun(options.mpirun))
+    if slots is None:
+        raise ValueError("--crowd no: it is not known how many slots the hosts have; name them in "
+                         "--mpirun by one --host node1:4,node2:4 or one --hostfile with slots=4")
+    if sum(slots.values()) < layout.processes:
+        raise ValueError(f"--crowd no: the hosts have {sum(slots.values())} slots, and "
+                         f"{layout.processes} processes are asked for: name more hosts, or take "
+                         "fewer --spares or --checksums")
 
 
 def named(options: settings.Options) -> int | None:
@@ -233,7 +255,7 @@ def _to_the_end(made: Job, signals: Signals, lock: int) -> tuple[int, dict[str, 
         slots = made.layout.slots
         if made.options.trace:
             _write_trace(made.directory, Path(made.options.trace), slots, signals)
-        stats = summary(story.read(made.directory), made.layout, status)
+        stats = summary(story.read(made.directory), made.first_layout, status)
         ctl = made.ctl
         logs = [{"peak_bytes": int(ctl.slots[s].peak_bytes), "budget_bytes": int(ctl.log_bytes)}
                 for s in range(slots)]

@@ -14,7 +14,7 @@ Source: Besta & Hoefler, section 5 (groups G, failure domain hierarchy H, mappin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..native.constants import MAX_PROCS
@@ -23,6 +23,7 @@ from ..native.shared import Slot
 MAX_PROCESSES = MAX_PROCS  # room of the control file
 MAX_MEMBERS = 255  # k + m: the length of a Reed-Solomon code over GF(2^8)
 NO_LEVEL = "none"
+CHECKSUM_KIND = "checksum"  # of a role; of a former layout see `Layout.former`
 NODES = "nodes"  # the lowest level: no smaller part of a machine was seen to fail alone
 
 
@@ -36,6 +37,8 @@ class Layout:
         spares: processes that wait for a role.
         group_size: slots of the largest group.
         slot_group: group of each slot; without a topology groups are runs of neighbours.
+        weakened: checksum ranks that each group had when the job began, and has given up since.
+        checksum_kind: kind of the role of a checksum rank, by which former ones are told apart.
     """
 
     slots: int
@@ -43,6 +46,8 @@ class Layout:
     spares: int
     group_size: int
     slot_group: tuple[int, ...]
+    weakened: int = 0
+    checksum_kind: str = CHECKSUM_KIND
 
     @property
     def groups(self) -> int:
@@ -56,6 +61,25 @@ class Layout:
     @property
     def processes(self) -> int:
         return self.slots + self.checksums + self.spares
+
+    def with_strength(self, strength: int) -> Layout:
+        """This layout with fewer checksum ranks for each group; the slots stay in their groups."""
+        given_up = self.strength - strength
+        return replace(self, checksums=self.groups * strength, weakened=self.weakened + given_up)
+
+    def former(self) -> tuple[Layout, ...]:
+        """Layouts that the job may have had before it gave up checksum ranks, the newest first.
+
+        The codes differ by m, so a parity of one is none of another, and has another kind and file.
+        """
+        return tuple(
+            replace(self.with_strength(m), checksum_kind=f"{CHECKSUM_KIND}/{m}")
+            for m in range(self.strength + 1, self.strength + self.weakened + 1))
+
+    def parity_file(self, checksum: int) -> str:
+        """Name of the file in which a checksum rank keeps its parity, over several nodes."""
+        tail = f"-of-{self.strength}" if self.weakened else ""
+        return f"{CHECKSUM_KIND}-{checksum}{tail}"
 
     def group_of(self, slot: int) -> int:
         return self.slot_group[slot]

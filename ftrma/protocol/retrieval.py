@@ -5,6 +5,9 @@ for the same version (`salvage`). Whoever has a vault open brings it to that ver
 whether it is sound. Then vaults whose role is on another node now are copied there, and lost ones
 are computed as in a repair, slots before parities.
 
+If the job has given up checksum ranks since, a lost slot is computed from the parities of the
+former layout, and all parities of the new one from the slots.
+
 Invariant: a role's new vault counts as version 0 until it is filled, and the vaults from which it
 is computed stay as they are. So a launch that ends in the middle leaves the next one what it had
 found.
@@ -20,6 +23,7 @@ from ..fabric.round_changed import RoundChanged
 from ..fabric.several_nodes import SeveralNodesView
 from ..fabric.story import Restored
 from ..host.errors import CorruptVault, FtrmaError
+from ..machine.topology import Layout
 from ..native import vaults
 from ..native.constants import CHECKSUM, ROLE_NAMES, SLOT
 from ..native.shared import Proc, Slot, Version
@@ -27,6 +31,7 @@ from ..vault.group import rebuild_parity, rebuild_slot
 from ..vault.image import Image
 from ..vault.vault import Vault
 from . import salvage
+from .formergroup import FormerGroup, LeftParity
 from .salvage import Role
 from .vault_inventory import VaultInventory
 
@@ -41,6 +46,7 @@ class Retrieval:
 
     Attributes:
         version: to which all come; 0 is the start of the program.
+        source: layout of the parities from which lost slots are computed.
         vault: of this process's role; None on a spare.
     """
 
@@ -49,8 +55,10 @@ class Retrieval:
         self.view, self.inventory, self.comm, self.holder = view, inventory, comm, holder
         role, index = view.role()
         self.mine = (ROLE_NAMES[role], index) if role in (SLOT, CHECKSUM) else None
-        self.version = Version(0)
+        self.version, self.source = Version(0), inventory.layout
         self.vault: Vault | None = None
+        # Their place in this list follows all processes: the numbers of vaults that moved.
+        self.roles = [*holder, *sorted(role for role in inventory.found if role not in holder)]
 
     def run(self) -> None:
         """Do all of it. Collective over all processes.
@@ -60,12 +68,13 @@ class Retrieval:
         """
         view = self.view
         versions = {role: can for role, (_, can) in self.inventory.found.items()}
-        self.version = salvage.newest_version(view.layout, versions, self.inventory.committed)
+        self.version, self.source = salvage.newest_of(
+            self.inventory.layouts, versions, self.inventory.committed)
         view.words.set_committed(self.version)
         sound: dict[Role, int] = {}
         if self.version:
             sound = self._bring_to_version()
-            salvage.raise_if_lost(view.layout, sound, self.version)
+            salvage.raise_if_lost(self.source, sound, self.version)
         if self.mine:
             self._open_vault(self.mine, sound=sound.get(self.mine) == view.proc)
         try:
@@ -98,6 +107,10 @@ class Retrieval:
                 view.remote_files.withdraw(File.VAULT, self._stray(role))
         self.inventory.opened.clear()
         if view.table.first_on_node:
+            for layout in self.inventory.layout.former():
+                for checksum in range(layout.checksums):
+                    (self.inventory.directory / layout.parity_file(checksum)).unlink(
+                        missing_ok=True)
             for role, proc in self.holder.items():
                 if view.table.hosts[proc] != view.table.host:
                     # It has moved, or was here a second time: never to be taken for a newer one.
@@ -113,7 +126,7 @@ class Retrieval:
         sound = []
         for role, vault in self.inventory.opened.items():
             words = vault.words
-            if version not in vault.versions(role[0]):
+            if version not in vault.versions(salvage.kind_of(role)):
                 continue
             with view.critical:  # another death must not end the launch half way
                 if role[0] == "slot":
@@ -126,14 +139,14 @@ class Retrieval:
             if vaults.check(vault.c, vault.c, -1) < 0:
                 sound.append(role)
             else:
-                view.tell(f"{role[0]} {role[1]}: its vault on {view.table.host} is damaged")
+                view.tell(f"{salvage.name_of(role)}: its vault on {view.table.host} is damaged")
         everybody = self.comm.allgather(sound)
         return {role: proc for proc, roles in enumerate(everybody) for role in roles}
 
     def _fill_vaults(self, sound: dict[Role, int]) -> None:
         """Fill empty vaults: from the role's old vault on another node, or from their group."""
         view = self.view
-        for role in self.inventory.opened:
+        for role in self.inventory.opened if view.remote_files else ():
             assert view.remote_files is not None
             view.remote_files.share_vault(self._stray(role), self.inventory.path(role))
         if self.mine:
@@ -164,7 +177,7 @@ class Retrieval:
 
     def _stray(self, role: Role) -> Proc:
         """The number, in place of a process's, under which other nodes read a stray vault."""
-        return Proc(len(self.view.table.hosts) + list(self.holder).index(role))
+        return Proc(len(self.view.table.hosts) + self.roles.index(role))
 
     def _fetch(self, sound: dict[Role, int]) -> None:
         """Copy the vault of this process's role from the node where it was left."""
@@ -185,10 +198,23 @@ class Retrieval:
                 "program again"
             )
 
-    def _rebuild_slot(self, _: object) -> None:
+    def _rebuild_slot(self, sound: dict[Role, int]) -> None:
         assert self.vault is not None and self.mine is not None
-        rebuild_slot(self.view, self.vault, Slot(self.mine[1]))
+        slot, layout = Slot(self.mine[1]), self.source
+        group = None if layout is self.inventory.layout else self._former_group(
+            layout, layout.group_of(slot), sound)
+        rebuild_slot(self.view, self.vault, slot, group)
 
-    def _rebuild_parity(self, _: object) -> None:
+    def _former_group(self, layout: Layout, number: int, sound: dict[Role, int]) -> FormerGroup:
+        """A group with the parities of a former layout, as far as these are sound."""
+        view, left = self.view, dict[int, LeftParity]()
+        for c in layout.checksums_of(number):
+            role = layout.checksum_kind, c
+            if role in sound:
+                node = view.table.node_of(sound[role])
+                left[c] = LeftParity(node, self._stray(role), self.inventory.path(role))
+        return FormerGroup(view, number, layout, view.table.node, left)
+
+    def _rebuild_parity(self, _: dict[Role, int]) -> None:
         assert self.vault is not None and self.mine is not None
         rebuild_parity(self.view, self.vault, self.mine[1])

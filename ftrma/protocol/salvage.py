@@ -21,20 +21,30 @@ from ..host.errors import CatastrophicFailure
 from ..machine.topology import Layout
 from ..native.shared import Version
 
-Role = tuple[str, int]  # "slot" or "checksum", and its number
+Role = tuple[str, int]  # "slot" or "checksum" (see `Layout.checksum_kind`), and its number
 
 
 def roles_of(layout: Layout) -> list[Role]:
     """All roles with a vault, slots first."""
     return [("slot", s) for s in range(layout.slots)] + [
-        ("checksum", c) for c in range(layout.checksums)
+        (layout.checksum_kind, c) for c in range(layout.checksums)
     ]
 
 
 def elements(layout: Layout, group: int) -> list[Role]:
     """A group's roles, as `erasure` numbers them."""
     members: list[Role] = [("slot", s) for s in layout.members(group)]
-    return members + [("checksum", c) for c in layout.checksums_of(group)]
+    return members + [(layout.checksum_kind, c) for c in layout.checksums_of(group)]
+
+
+def name_of(role: Role) -> str:
+    """A role, for people."""
+    return f"{kind_of(role)} {role[1]}"
+
+
+def kind_of(role: Role) -> str:
+    """Tell "slot" or "checksum", whatever layout a checksum rank is of."""
+    return role[0].partition("/")[0]
 
 
 def missing(layout: Layout, present: Collection[Role], group: int) -> list[Role]:
@@ -66,9 +76,37 @@ def newest_version(
     return Version(0)
 
 
+def newest_of(
+    layouts: Sequence[Layout], found: Mapping[Role, Collection[Version]], committed: Version
+) -> tuple[Version, Layout]:
+    """Return the newest version that can be had by the parities of one of some layouts.
+
+    Args:
+        layouts: in force, and before checksum ranks were given up; of two with the same version
+            the earlier one in this list is taken.
+        found, committed: see `newest_version`.
+
+    Returns:
+        The version, and the layout of the parities.
+
+    Raises:
+        CatastrophicFailure: of the layout that lacks the fewest vaults.
+    """
+    can: list[tuple[Version, Layout]] = []
+    failures: list[CatastrophicFailure] = []
+    for layout in layouts:
+        try:
+            can.append((newest_version(layout, found, committed), layout))
+        except CatastrophicFailure as failure:
+            failures.append(failure)
+    if not can:
+        raise min(failures, key=lambda failure: len(failure.members))
+    return max(can, key=lambda each: each[0])
+
+
 def raise_if_lost(layout: Layout, present: Collection[Role], version: Version) -> None:
     """Raise for the first group that lacks more than m of its vaults, if there is one."""
-    lost = {g: [f"{kind} {index}" for kind, index in missing(layout, present, g)]
+    lost = {g: [name_of(role) for role in missing(layout, present, g)]
             for g in range(layout.groups)}
     failure = catastrophe(lost, layout.strength, version)
     if failure:

@@ -53,6 +53,7 @@ def join(
     comm = loading.import_mpi().COMM_WORLD
     table = NodeTable(comm, proc, link, Path(options.job))
     layout, groups = options.layout(), link.greeting["slot_group"]
+    layout = replace(layout, weakened=int(link.greeting["weakened"]))
     if groups:  # those of the first launch
         layout = replace(layout, slot_group=tuple(groups))
     capacity = capacity_blocks(table.processes_here, layout)

@@ -47,7 +47,15 @@ class VaultInventory:
         self.found: dict[Role, tuple[str, frozenset[Version]]] = {}
         self.opened: dict[Role, Vault] = {}
 
+    @property
+    def layouts(self) -> tuple[Layout, ...]:
+        """Layouts of which vaults may be found: that of this launch, and former ones."""
+        return self.layout, *self.layout.former()
+
     def path(self, role: Role) -> Path:
+        for layout in self.layouts:
+            if role[0] == layout.checksum_kind:
+                return self.directory / layout.parity_file(role[1])
         return self.directory / f"{role[0]}-{role[1]}"
 
     def open(self, role: Role, *, create: bool) -> Vault:
@@ -65,12 +73,16 @@ class VaultInventory:
         mine: dict[Role, frozenset[Version]] = {}
         known = {(kind, index) for kind, index, _ in homes}
         here = {(kind, index) for kind, index, host in homes if host == self.host}
-        for role in salvage.roles_of(self.layout) if looking else ():
-            # Elsewhere than where the role was last there may be one of an attempt that has ended.
-            if (role in here or role not in known) and self.path(role).exists():
+        former = {role for layout in self.layout.former() for role in salvage.roles_of(layout)}
+        former -= {*salvage.roles_of(self.layout)}
+        # Elsewhere than where the role was last there may be one of an attempt that has ended.
+        wanted = [*(r for r in salvage.roles_of(self.layout) if r in here or r not in known),
+                  *sorted(former & here)]
+        for role in wanted if looking else ():
+            if self.path(role).exists():
                 with contextlib.suppress(FtrmaError):  # killed while it was made
                     vault = self.open(role, create=False)
-                    mine[role] = frozenset(vault.versions(role[0]))
+                    mine[role] = frozenset(vault.versions(salvage.kind_of(role)))
                     vault.close()
         for host, there in comm.allgather((self.host, mine)):
             for role, versions in there.items():
@@ -82,12 +94,12 @@ class VaultInventory:
         """Open this node's vaults that this process looks after.
 
         The holder of a role looks after the vault of the role; the first process of the node also
-        after those of roles that are on other nodes now.
+        after those of roles that are on other nodes now, and of former layouts.
         """
+        holder = {("slot", s): p for s, p in enumerate(placement.slot_proc)}
+        holder |= {("checksum", c): p for c, p in enumerate(placement.checksum_proc)}
         for role, (host, _) in self.found.items():
-            holders = placement.slot_proc if role[0] == "slot" else placement.checksum_proc
-            holder = holders[role[1]]
-            elsewhere = table.hosts[holder] != host
-            mine = holder == table.proc or (table.first_on_node and elsewhere)
+            elsewhere = role not in holder or table.hosts[holder[role]] != host
+            mine = holder.get(role) == table.proc or (table.first_on_node and elsewhere)
             if host == self.host and mine:
                 self.opened[role] = self.open(role, create=False)

@@ -24,6 +24,7 @@ from .killrules import KillRule, check_number
 from .timelimits import TimeLimit
 
 DEMAND_MODES = ("bulk", "stream")  # see `demand`
+CROWD = ("yes", "no")
 POLICIES = ("auto", "causal", "rollback")
 ROLLBACKS = ("in-place", "fresh")
 ON_STALL = ("tell", "replace", "halt")
@@ -100,6 +101,7 @@ class Options:
     max_relaunch: int = 3
     kill: list[KillRule] = field(default_factory=list)
     mpirun: str = ""
+    crowd: str = "yes"
     bind: Bind = field(default_factory=Bind)
     topology: str = ""
     aware: str = ""  # nodes, or none where there is one only
@@ -436,6 +438,12 @@ OPTIONS = [
         "--mpirun", "mpirun", "OPTIONS",
         'options for the launcher, such as "--host node1:4,node2:4 --map-by ppr:4:node"',
         lambda name, text: text if split_mpirun(text, name) else "",
+    ),
+    Option(
+        "--crowd", "crowd", "yes|no",
+        "when hosts are lost, the others take more processes than they have slots (yes, the "
+        "default), or the job gives up spares, then checksum ranks",
+        _one_of(*CROWD),
     ),
     Option(
         "--bind", "bind", "WHERE[:PORTS]",

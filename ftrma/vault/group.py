@@ -77,12 +77,12 @@ class Group:
     """
 
     def __init__(self, view: JobView, number: int) -> None:
-        self.view, self.number = view, number
-        layout, slots, checksums = view.layout, view.slot_holders(), view.checksum_holders()
-        self.slots = layout.members(number)
-        self.k, self.m = len(self.slots), layout.strength
+        self.view, self.number, self.layout = view, number, view.layout
+        slots, checksums = view.slot_holders(), view.checksum_holders()
+        self.slots = self.layout.members(number)
+        self.k, self.m = len(self.slots), self.layout.strength
         self.procs = [slots[s] for s in self.slots]
-        self.procs += [checksums[c] for c in layout.checksums_of(number)]
+        self.procs += [checksums[c] for c in self.layout.checksums_of(number)]
         self._images: dict[int, Image] = {}
 
     def __enter__(self) -> Group:
@@ -101,13 +101,21 @@ class Group:
         from .image import Image  # over several nodes only: importing it takes milliseconds
 
         if element not in self._images:
-            view, proc = self.view, self.procs[element]
+            view, (node, number) = self.view, self.place(element)
             assert view.remote_files is not None
-            path = view.directory / f"image-{view.proc}-{proc}"
-            node = view.remote_files.nodes[proc]
+            path = view.directory / f"image-{view.proc}-{number}"
             size = view.layout.group_size
-            self._images[element] = Image(view.remote_files, node, proc, path, size)
+            self._images[element] = Image(view.remote_files, node, number, path, size)
         return self._images[element]
+
+    def place(self, element: int) -> tuple[int, int]:
+        """Node of an element, and its number there, as `Files.share_vault` has it."""
+        assert self.view.remote_files is not None
+        return self.view.remote_files.nodes[self.procs[element]], self.procs[element]
+
+    def present(self, element: int) -> bool:
+        """Say whether an element's vault holds what it must, and can be read."""
+        return self.view.ready(self.procs[element])
 
     def __getitem__(self, element: int) -> Handle:
         if self.is_local(element):
@@ -150,14 +158,14 @@ class Group:
 
     def missing(self) -> list[int]:
         """Elements whose vault does not hold what it must, or whose process is dead."""
-        return [e for e, p in enumerate(self.procs) if not self.view.ready(p)]
+        return [e for e in range(self.k + self.m) if not self.present(e)]
 
     def reference(self, element: int) -> int | None:
         """A parity that has checksums of this element; None if none is left.
 
         A parity that is there has its own.
         """
-        present = [e for e in range(self.k, self.k + self.m) if self.view.ready(self.procs[e])]
+        present = [e for e in range(self.k, self.k + self.m) if self.present(e)]
         return element if element in present else next(iter(present), None)
 
     def reference_or_raise(self, element: int) -> int:
@@ -204,7 +212,7 @@ class Group:
         """The role of an element, for people."""
         if element < self.k:
             return f"slot {self.slots[element]}"
-        return f"checksum {self.view.layout.checksums_of(self.number)[element - self.k]}"
+        return f"checksum {self.layout.checksums_of(self.number)[element - self.k]}"
 
     def compute(self, vault: Handle, element: int, missing: list[int], first: int = 0,
                 end: int = vaults.ALL) -> int:
@@ -288,15 +296,18 @@ class Group:
         vaults.parity_unstage(vault.c, element, weight, blocks, deltas)
 
 
-def rebuild_slot(view: JobView, vault: Vault, slot: Slot) -> None:
+def rebuild_slot(view: JobView, vault: Vault, slot: Slot, of: Group | None = None) -> None:
     """Compute this slot's committed copy from its group's other members and parities.
+
+    Args:
+        of: the group, where its parities are not those of the checksum ranks; closed here.
 
     Raises:
         CatastrophicFailure: the group lacks more elements than it has parities.
         RoundChanged: it does because somebody has just died.
         CorruptVault: damaged blocks leave too few to compute one from.
     """
-    with Group(view, view.layout.group_of(slot)) as group:
+    with of or Group(view, view.layout.group_of(slot)) as group:
         element = group.slots.index(slot)
         missing = sorted({element, *group.missing()})
         if len(missing) > group.m:

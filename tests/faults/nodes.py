@@ -150,16 +150,19 @@ def left_on(node: str) -> list[Path]:
 
 def launcher_options(
     nodes: Sequence[str] = NODES, per_node: int = PER_NODE, *, in_turn: bool = False,
-    relays: bool = True,
+    relays: bool = True, slots: Sequence[int] = (),
 ) -> str:
     """For ``--mpirun``.
 
     Args:
         relays: if not, in words that say the same, and for which there are none.
+        slots: of each node, where they differ; ranks fill one node after the other.
         in_turn: ranks go to the nodes in turn, and not the first few to the first node.
     """
-    named = ",".join(f"{node}:{per_node}" for node in nodes)
-    how = ("node" if in_turn else f"ppr:{per_node}:node") + ":oversubscribe" * (not relays)
+    slots = slots or [per_node] * len(nodes)
+    named = ",".join(f"{node}:{count}" for node, count in zip(nodes, slots, strict=True))
+    ways = ["slot"] * (len({*slots}) > 1) + ["node"] * in_turn + [f"ppr:{per_node}:node"]
+    how = ways[0] + ":oversubscribe" * (not relays)
     fabrics = "--mca btl ^ofi --mca mtl ^ofi"  # none is there, and looking for them takes a second
     shared = "--mca mpi_yield_when_idle 1"  # the nodes have their cores in common
     return f"--prtemca plm_ssh_agent {fake_ssh()} {fabrics} {shared} --host {named} --map-by {how}"
@@ -169,12 +172,12 @@ def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
                  nodes: Sequence[str] = NODES, args: Sequence[str] = (), tidy: bool = True,
                  files: Path | None = None, in_turn: int = 0, by_rank: bool = True,
                  per_node: int = PER_NODE, env: Mapping[str, str] | None = None,
-                 relays: bool = True) -> Result:
+                 relays: bool = True, slots: Sequence[int] = ()) -> Result:
     """Run a program protected, on emulated nodes; skips the test where that is not permitted.
 
-    On the first `in_turn` nodes ranks go in turn, where that is given; else `per_node` to each.
-    Roles are seated in the order of ranks, so that tests know who is where, unless `by_rank` is
-    false.
+    On the first `in_turn` nodes ranks go in turn, where that is given; else `per_node` to each, or
+    as many as its `slots`. Roles are seated in the order of ranks, so that tests know who is where,
+    unless `by_rank` is false.
 
     Unless `tidy` is false, nothing may be left on them, not even for a moment. `files` is a
     directory that they have in common, beside that of the program and its results. `env` is added
@@ -182,9 +185,9 @@ def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
     """
     if why_not():
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
-    nodes = nodes[:in_turn] if in_turn else nodes
+    nodes = nodes[: in_turn or len(slots) or None]
     words = launcher_options(nodes, 16 if in_turn else per_node, in_turn=bool(in_turn),
-                             relays=relays)
+                             relays=relays, slots=slots)
     words = " ".join([words, *(f"-x {name}={value}" for name, value in (env or {}).items())])
     if by_rank:
         options = ("--aware", "none", *options)

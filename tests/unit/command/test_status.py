@@ -22,9 +22,10 @@ def job(slots: int = 4, **more: Any) -> JobStatus:
     found = JobStatus(
         job="ftrma-1000-00000001", program=["app.py", "7"], supervisor=1, state="running",
         began=1.0, seconds=100.0, slots=slots, checksums=2, spares=1, groups=2, strength=1,
-        spares_left=1, degraded=[], worst_lack=0, version=3, checkpoint_age_s=2.0, spilled=0,
-        spill_age_s=None, protected_bytes=1 << 20, step=50, steps_per_s=10.0, checkpoints={},
-        deaths={}, recoveries={}, launches=1, log_budget_bytes=64 << 20,
+        spares_left=1, checksums_given_up=0, spares_given_up=0, degraded=[], worst_lack=0,
+        version=3, checkpoint_age_s=2.0, spilled=0, spill_age_s=None,
+        protected_bytes=1 << 20, step=50, steps_per_s=10.0, checkpoints={}, deaths={},
+        recoveries={}, launches=1, log_budget_bytes=64 << 20,
         effective=EffectiveTime(100.0, 10.0), loss_s=2.0, repair_s=None, stalls=0, hangs="",
         ends="", each_slot=[slot(s) for s in range(slots)])
     return replace(found, **more)
@@ -56,6 +57,8 @@ def test_a_table_of_jobs() -> None:
 @pytest.mark.parametrize(("more", "said"), [
     ({}, "whole: each group survives 1 loss"),
     ({"degraded": [0, 1], "worst_lack": 1}, "degraded: groups 0, 1; 0 more losses would be"),
+    ({"checksums_given_up": 2, "spares_given_up": 1},
+     "degraded, 2 checksum ranks and 1 spare given up: each group survives 1 loss"),
     ({"version": 0, "checkpoint_age_s": None}, "none yet: a rollback goes to the start"),
     ({"spilled": 2, "spill_age_s": 9.0}, "version 3, 2.0 s ago, 1.0 MiB; in files: version 2, 9.0"),
     ({"deaths": {"slot": 2}, "recoveries": {"causal": 2}}, "2 slots died; recoveries: 2 causal"),

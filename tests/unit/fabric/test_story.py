@@ -16,6 +16,7 @@ from ftrma.fabric.story import (
     Agentdeath,
     Began,
     Checkpoint,
+    Degraded,
     Entered,
     Event,
     Failure,
@@ -59,6 +60,7 @@ EVENTS: list[Event] = [
     Began(),
     Entered(7),
     Checkpoint(5, "coordinated", 0.5, 80, 8, step=17),
+    Degraded(4, 0, 8, 1, 1),
 ]
 
 
@@ -124,7 +126,7 @@ def test_statistics() -> None:
     found = summary([Began(time=1000.0), *events], make_layout(4), 3, ended=1002.0)
     assert list(found) == ["slots", "checksums", "spares", "group_size", "exit", "began",
                            "began_monotonic_s", "effective", "entered", "checkpoints",
-                           "failures", "agents", "recoveries", "reseats",
+                           "failures", "agents", "recoveries", "reseats", "degraded",
                            "degraded_seconds", "halt", "notes", "stalls", "refusals"]
     assert found["began"] == 1000.0 and found["effective"]["total_s"] == 2.0
     assert found["entered"] == [{"version": 7, "at_s": 0.5}]
@@ -155,5 +157,7 @@ def test_statistics() -> None:
     ])
     assert found["reseats"] == [{"checksum": 1, "seconds": 0.125}]
     assert found["degraded_seconds"] == pytest.approx(0.876 + 0.75 + 0.125)
+    assert [{**fewer, "at_s": 0} for fewer in found["degraded"]] == [
+        {"checksums": 4, "spares": 0, "checksums_before": 8, "spares_before": 1, "at_s": 0}]
     assert found["exit"] == 3
     assert found["notes"] == [{"slot": 3, "step": 7, "what": "emitted"}]

@@ -12,7 +12,7 @@ import pytest
 from ftrma.host import timeouts
 from ftrma.host.key import Key
 from ftrma.host.listening import Bind
-from ftrma.launch import nodechecks, nodeprobe
+from ftrma.launch import nodechecks, nodeprobe, relays
 
 HOST = {"host": "a", "ftrma": "0.1.0", "python": "3.11.7", "library": "Open MPI v5.0.11, package",
         "lacks": "", "cores": 2, "free_bytes": 1 << 30}
@@ -124,3 +124,17 @@ def test_a_probe_measures_another() -> None:
     serving.join(30.0)
     assert not serving.is_alive()
     there.close()
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["--host", "a:4,b:2,c:2"], "first host; without the largest host 4 of 8 slots are left"),
+    (["--host", "a,b", "--map-by", "numa"], "slot; without the largest host 1 of 2 slots are left"),
+    ([], "node, node or slot")])
+def test_what_a_lost_node_leaves(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: it is told how many processes have room without it, where that is known."""
+    for variable in relays.BATCH_SYSTEMS:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(relays, "starting_agent", lambda words: ["ssh"])
+    assert nodechecks.outliving(words)[2].endswith(said)

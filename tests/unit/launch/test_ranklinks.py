@@ -625,7 +625,7 @@ def test_who_does_not_answer_is_lost(board: Board, monkeypatch: pytest.MonkeyPat
     assert json.loads(mute.recv(100)) == {"event": "end", "final": True}
     board.board.close()
     assert board.board.lost == {"node2"}
-    words = nexthosts.next_hosts(board.board, ["--host", "node1:1,node2:1"], make_layout(4))
+    words, _ = nexthosts.next_hosts(board.board, ["--host", "node1:1,node2:1"], make_layout(4))
     assert words == ["--host", "node1:6", "--map-by", "ppr:6:node"]
 
 
@@ -679,7 +679,7 @@ def test_who_is_left_is_named_so(board: Board) -> None:
     board.connect(1, "node2.of.ours")
     board.connect(2, "some-other-name")
     board.board.lost.add("node2.of.ours")
-    words = nexthosts.next_hosts(
+    words, _ = nexthosts.next_hosts(
         board.board, ["--host", "node1,node2,127.0.0.1:3"], make_layout(4)
     )
     assert words == ["--host", "node1:3,127.0.0.1:3", "--map-by", "ppr:3:node"]
@@ -695,7 +695,7 @@ def test_a_host_that_was_lost_before_is_not_taken_again() -> None:
     for rank, host in enumerate(("node1", "node2")):
         board.connect(rank, host)
     board.board.lost.add("node2")
-    words = nexthosts.next_hosts(board.board, ["--host", "node1:3,node2:3"], make_layout(4))
+    words, _ = nexthosts.next_hosts(board.board, ["--host", "node1:3,node2:3"], make_layout(4))
     board.close()
     assert words == ["--host", "node1:6", "--map-by", "ppr:6:node"]
 
@@ -734,7 +734,7 @@ def test_who_is_needed_gets_time_to_answer(
         of[f"10.0.0.{rank % 4 + 1}"] = host
     board.story.append(Checkpoint(1, "coordinated", 0.5, 80, 8))
     board.board.lost.update(gone)
-    words = nexthosts.next_hosts(board.board, ["--host", "node1,node2,node3,node4"], layout)
+    words, _ = nexthosts.next_hosts(board.board, ["--host", "node1,node2,node3,node4"], layout)
     board.close()
     hosts = kept.split(",")
     each = -(-layout.processes // len(hosts))
@@ -765,7 +765,7 @@ def test_a_job_whose_only_host_is_lost_goes_on_on_others(
     if saved:
         board.board.ranks.homes |= {("slot", n): "node1" for n in range(4)}
         board.story.append(Checkpoint(1, "coordinated", 0.5, 80, 8))
-    found = nexthosts.next_hosts(board.board, words, layout)
+    found, _ = nexthosts.next_hosts(board.board, words, layout)
     assert found[1] == kept and lost == [not saved]
     monkeypatch.setattr(failover, "tell_deaths", lambda *_: None)
     cause = failover.cause_of(board.board, Path("/nowhere"), Options(), "all processes died")
@@ -784,11 +784,11 @@ def test_a_host_on_which_nothing_can_be_started_is_left_out(
         board.connect(rank, f"node{rank + 1}")
     words, failed = ["--host", "node1,node2,node3"], {"node2": "ssh: refused"}
     layout = make_layout(4)
-    found = nexthosts.next_hosts(board.board, words, layout, failed=failed)
+    found, _ = nexthosts.next_hosts(board.board, words, layout, failed=failed)
     assert found == ["--host", "node1:3,node3:3", "--map-by", "ppr:3:node"]
     tries = iter([True, True, False])
     both = {"node1": "", "node2": "", "node3": ""}
-    found = nexthosts.next_hosts(board.board, words, layout, failed=both,
+    found, _ = nexthosts.next_hosts(board.board, words, layout, failed=both,
                                 fails=lambda host: host == "node2" or next(tries))
     assert found == ["--host", "node1:6", "--map-by", "ppr:6:node"]
 

@@ -124,7 +124,8 @@ def test_a_relaunch_that_does_not_come_up_is_a_failure(
     monkeypatch.setitem(timeouts.chosen, "launcher", 0.0)
     monkeypatch.setitem(timeouts.chosen, "end", 0.0)
     monkeypatch.setattr(severalnodes.failover, "clean_up", lambda *_: None)
-    monkeypatch.setattr(severalnodes.nexthosts, "next_hosts", lambda *given: given[1])
+    monkeypatch.setattr(severalnodes.nexthosts, "next_hosts",
+                        lambda *given: severalnodes.nexthosts.Next(*given[1:3]))
     monkeypatch.setattr(severalnodes.eachhost, "sweep", lambda *_: None)
     made = Job(tmp_path, Key.make(), make_layout(2), Options(slots=2), ["x.py"])
     status = supervisor._supervise(made, Signals())

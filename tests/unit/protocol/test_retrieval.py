@@ -15,17 +15,18 @@ from typing import Any
 import pytest
 from farvaults import Spread, state
 from filenodes import Nodes, several
-from vaultgroup import Apart, flip
+from vaultgroup import Apart, content, flip
 
 from ftrma.host.errors import CatastrophicFailure
 from ftrma.machine.placement import Placement
-from ftrma.machine.topology import NO_LEVEL, make_layout
+from ftrma.machine.topology import NO_LEVEL, Layout, make_layout
 from ftrma.native import job, loading, vaults
 from ftrma.native.constants import CHECKSUM, SLOT
 from ftrma.native.shared import Version
 from ftrma.protocol import salvage
 from ftrma.protocol.retrieval import Retrieval
 from ftrma.protocol.vault_inventory import VaultInventory
+from ftrma.vault.group import coefficients
 from ftrma.vault.vault import BLOCK, Vault
 
 HOME = [0, 1, 2, 0, 1]  # node of each role: three slots, then two checksum ranks
@@ -56,29 +57,33 @@ class Launch:
 
     Args:
         where: node of each process.
+        layout: of this launch.
+        homes: of vaults, as the supervisor knows them; of none.
 
     Attributes:
         restored: roles that were filled, in any order; told: what was said to the user.
     """
 
-    def __init__(self, nodes: Nodes, where: Sequence[int]) -> None:
-        self.where = where
+    def __init__(self, nodes: Nodes, where: Sequence[int], layout: Layout = LAYOUT,
+                 homes: Sequence[tuple[str, int, str]] = ()) -> None:
+        self.where, self.layout, self.homes = where, layout, homes
+        self.roles, self.procs = salvage.roles_of(layout), layout.processes
         self.restored: list[str] = []
         self.told: list[str] = []
-        self.barrier = threading.Barrier(5, timeout=30)
+        self.barrier = threading.Barrier(self.procs, timeout=30)
         self.ctls = [self._control() for _ in nodes.nodes]
-        self.views = [self._view(nodes, proc) for proc in range(5)]
+        self.views = [self._view(nodes, proc) for proc in range(self.procs)]
 
     def _control(self) -> Any:
         """The control file of one node, which sees at a meeting what others have stored."""
         ctl = loading.load().ffi.new("struct ftrma_ctl *")
-        ctl.nslots, ctl.ngroups, ctl.group_size, ctl.strength = 3, 1, 3, 2
-        ctl.nchecksums, ctl.nprocs, ctl.capacity_blocks = 2, 5, 300
-        for proc in range(5):
+        ctl.nslots, ctl.ngroups, ctl.group_size, ctl.strength = 3, 1, 3, self.layout.strength
+        ctl.nchecksums, ctl.nprocs, ctl.capacity_blocks = self.layout.checksums, self.procs, 300
+        for proc in range(self.procs):
             ctl.proc[proc].state = job.ProcessState.ALIVE
         for slot in range(3):
             ctl.roles[0].slot_proc[slot] = slot
-        for checksum in range(2):
+        for checksum in range(self.layout.checksums):
             ctl.roles[0].checksum_proc[checksum] = 3 + checksum
         return ctl
 
@@ -96,34 +101,36 @@ class Launch:
         view.remote_files = nodes.files(proc, self.where)
         view.table = SimpleNamespace(
             proc=proc, hosts=[f"node-{n}" for n in self.where], host=f"node-{node}",
-            first_on_node=self.where.index(node) == proc, node_of=lambda other: self.where[other])
-        view.inventory = VaultInventory(view.directory, f"node-{node}", LAYOUT, 300)
+            node=node, first_on_node=self.where.index(node) == proc,
+            node_of=lambda other: self.where[other])
+        view.inventory = VaultInventory(view.directory, f"node-{node}", self.layout, 300)
         view.role = lambda: (SLOT, proc) if proc < 3 else (CHECKSUM, proc - 3)
-        view.vault_path = lambda other: view.inventory.path(ROLES[other])
+        view.vault_path = lambda other: view.inventory.path(self.roles[other])
         view.critical = threading.Lock()
         view.visit, view.tell = (lambda place: None), self.told.append
         view.emit = lambda event: self.restored.append(f"{event.role}-{event.index}")
         return view
 
     def run(self) -> list[Retrieval]:
-        barrier, told = self.barrier, [None] * 5
+        barrier, told = self.barrier, [None] * self.procs
 
         def live(view: Any) -> Retrieval:
             comm = Comm(barrier, told, view.proc)
             try:
                 inventory, table = view.inventory, view.table
-                inventory.exchange(comm, [], looking=table.first_on_node)
+                inventory.exchange(comm, self.homes, looking=table.first_on_node)
                 inventory.open_mine(table, Placement(
-                    LAYOUT, tuple(view.slot_holders()), tuple(view.checksum_holders()), (),
+                    self.layout, tuple(view.slot_holders()), tuple(view.checksum_holders()), (),
                     NO_LEVEL))
-                made = Retrieval(view, inventory, comm, {role: i for i, role in enumerate(ROLES)})
+                made = Retrieval(view, inventory, comm,
+                                 {role: i for i, role in enumerate(self.roles)})
                 made.run()
             except BaseException:
                 barrier.abort()
                 raise
             return made
 
-        with ThreadPoolExecutor(5) as threads:
+        with ThreadPoolExecutor(self.procs) as threads:
             lives = [threads.submit(live, view) for view in self.views]
         errors = [life.exception() for life in lives]
         for error in errors:
@@ -230,3 +237,107 @@ def test_too_many_lost_is_a_catastrophe(nodes: Nodes, left: list[Any]) -> None:
     damage(nodes, "checksum-1")
     with pytest.raises(CatastrophicFailure, match="slot 0 and slot 1 and checksum 1"):
         Launch(nodes, HOME).run()
+
+
+# ---- checksum ranks are given up ------------------------------------------------------------
+
+
+@pytest.fixture
+def strong(nodes: Nodes, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch,
+           ) -> Iterator[tuple[Layout, Spread, list[list[bytes]]]]:
+    """Vaults of a job with so many checksum ranks, on nodes 0, 1, ...; what its slots hold."""
+    monkeypatch.setattr(job, "ring", lambda: None)
+    layout = make_layout(3, checksums=request.param, group_size=3, spares=0)
+    group = Spread(nodes, [0, 1, 2, *range(request.param)], SIZES, 7, request.param)
+    for _ in range(3):
+        group.checkpoint()
+    for i, (kind, index) in enumerate(salvage.roles_of(layout)):
+        group.element(i).words.version = Version(3)
+        path = group.view_of(i).vault_path(i)
+        path.rename(path.with_name(f"{kind}-{index}"))
+    held = [state(member, 0) for member in group.members]
+    group.close()
+    yield layout, group, held
+    for node in nodes.nodes:
+        for path in (*node.directory.glob("slot-*"), *node.directory.glob("checksum-*")):
+            path.unlink()
+    nodes.close_files()
+
+
+def weaker(layout: Layout, strength: int) -> tuple[Layout, list[tuple[str, int, str]]]:
+    """A layout with fewer checksum ranks, and where the supervisor knows the vaults to be."""
+    homes = [("slot", s, f"node-{s}") for s in range(3)]
+    former = f"checksum/{layout.strength}"
+    homes += [(former, c, f"node-{c}") for c in range(layout.checksums)]
+    return layout.with_strength(strength), homes
+
+
+def assert_weaker(nodes: Nodes, made: list[Retrieval], group: Spread, layout: Layout,
+                  held: list[list[bytes]]) -> None:
+    """Slots have what they had, parities are those of the new code, and no others are left."""
+    group.weights = [coefficients(3, layout.strength, j) for j in range(layout.strength)]
+    for i, retrieval in enumerate(made):
+        if i < 3:
+            assert_as_left(retrieval, 0, held[i])
+            continue
+        assert retrieval.version == 3 and retrieval.vault is not None
+        assert content(retrieval.vault, group.room) == group.parity_at(3, i - 3)
+        assert vaults.check(retrieval.vault.c, retrieval.vault.c, -1) < 0
+        retrieval.vault.close()
+    there = {p.name for node in nodes.nodes for p in node.directory.iterdir()}
+    parities = {layout.parity_file(c) for c in range(layout.checksums)}
+    assert {name for name in there if name.startswith(("checksum", "image"))} == parities
+
+
+WEAKER = [
+    (2, 1, [0, 1, 2, 2], ()), (2, 1, [0, 1, 0, 1], ("slot-2",)), (2, 1, [0, 1, 2, 0], ("slot-0",)),
+    (2, 1, [2, 1, 2, 2], ("slot-0", "checksum-0")), (2, 1, [0, 1, 0, 1], ("slot-0", "slot-2")),
+    (2, 1, [1, 0, 2, 0], ("slot-1", "slot-2")), (2, 1, [0, 1, 2, 0], ("checksum-1", "checksum-0")),
+    (3, 2, [0, 1, 1, 0, 1], ("slot-2", "checksum-2")), (3, 1, [0, 1, 2, 1], ("slot-2", "slot-1")),
+    (3, 1, [2, 1, 1, 1], ("slot-0", "slot-1", "checksum-0")),
+]
+
+
+@pytest.mark.parametrize(("strong", "strength", "where", "lost"), WEAKER, ids=str,
+                         indirect=["strong"])
+def test_fewer_checksum_ranks(
+    nodes: Nodes, strong: tuple[Layout, Spread, list[list[bytes]]], strength: int,
+    where: list[int], lost: tuple[str, ...],
+) -> None:
+    """Law: a launch with fewer checksum ranks finds the version that was committed with more, after
+    any loss that those stand, be it more than the new ones stand."""
+    layout, group, held = strong
+    lose(nodes, *lost)
+    new, homes = weaker(layout, strength)
+    assert_weaker(nodes, Launch(nodes, where, new, homes).run(), group, new, held)
+
+
+@pytest.mark.parametrize("strong", [2], indirect=True)
+@pytest.mark.parametrize("ends_at", ["_rebuild_slot", "_rebuild_parity", "_give_up_strays"])
+def test_a_launch_with_fewer_ends_amid_it(
+    nodes: Nodes, strong: tuple[Layout, Spread, list[list[bytes]]], ends_at: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Law: the next launch finds what this one had found, though it knows no new checksum rank."""
+    layout, group, held = strong
+    lose(nodes, "slot-0", "slot-1")
+    new, homes = weaker(layout, 1)
+    with monkeypatch.context() as patched:
+        def end(*_: object) -> None:
+            raise RuntimeError("the launch ends")
+
+        patched.setattr(Retrieval, ends_at, end)
+        with pytest.raises(RuntimeError):
+            Launch(nodes, [2, 1, 0, 2], new, homes).run()
+    nodes.close_files()
+    assert_weaker(nodes, Launch(nodes, [2, 1, 0, 2], new, homes).run(), group, new, held)
+
+
+@pytest.mark.parametrize("strong", [2], indirect=True)
+def test_more_was_lost_than_the_former_checksum_ranks_stand(
+    nodes: Nodes, strong: tuple[Layout, Spread, list[list[bytes]]],
+) -> None:
+    lose(nodes, "slot-0", "slot-1")
+    damage(nodes, "checksum-1")
+    with pytest.raises(CatastrophicFailure, match="slot 0 and slot 1 and checksum 1"):
+        Launch(nodes, [2, 1, 0, 2], *weaker(strong[0], 1)).run()
