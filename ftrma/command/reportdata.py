@@ -65,6 +65,7 @@ class Run:
         entered: when the slots of each launch entered the program, and at which version.
         deaths: when, and who.
         spans: stretches without progress: kind, begin, end; recoveries, and work done again.
+        given_up: when hosts were lost: so many checksum ranks, and spares.
         more: the statistics as they are.
     """
 
@@ -86,6 +87,7 @@ class Run:
     deaths: Sequence[tuple[float, str]]
     recoveries: Sequence[Recovered]
     reseats: Sequence[tuple[float, float, int]]
+    given_up: Sequence[tuple[float, int, int]]
     degraded_s: float
     more: Mapping[str, Any]
 
@@ -172,8 +174,15 @@ def run_of(stats: Any) -> Run:
             field(each, "reason", str)) for each in entries(stats, "recoveries")],
         reseats=[(number(each, "at_s"), number(each, "seconds"), field(each, "checksum", int))
                  for each in entries(stats, "reseats")],
+        given_up=[(number(each, "at_s"), lacking(each, "checksums"), lacking(each, "spares"))
+                  for each in (entries(stats, "degraded") if "degraded" in stats else ())],
         degraded_s=number(stats, "degraded_seconds"), more=stats,
     )
+
+
+def lacking(fewer: dict[str, Any], what: str) -> int:
+    """Processes of a role that a launch has less than the one before."""
+    return int(field(fewer, f"{what}_before", int) - field(fewer, what, int))
 
 
 def who(death: dict[str, Any]) -> str:

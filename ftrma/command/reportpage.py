@@ -242,6 +242,9 @@ def layout(run: Run, safety: Mapping[str, Any] | None) -> str:
     rows = [("slots", f"{run.slots} in {many}"), ("checksum ranks", f"{run.checksums}: each group "
              f"survives {run.strength} loss{'es' * (run.strength != 1)} at a time"),
             ("spares at the start", str(run.spares)),
+            *((f"given up at {lasting(at_s)}",
+               f"{checksums} of the checksum ranks, {spares} of the spares, as hosts were lost")
+              for at_s, checksums, spares in run.given_up),
             ("time without full redundancy", lasting(run.degraded_s) if run.degraded_s else "none")]
     parts = [table(("", ""), rows)]
     if safety:

@@ -106,6 +106,16 @@ def test_hosts_take_all_by_default(refused: Path) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("kill", ["1@restore:1", "0@restore:1", "c0@restore:1"])
+def test_a_death_amid_the_launch_with_fewer(kill: str, refused: Path) -> None:
+    """Law: the parities from which lost slots are computed are there for the next launch, too."""
+    result = run({7: 1}, (2, 1, 2), "--spares", "1", "--crowd", "no", "--kill", kill)
+    assert_same_bits(result, 6)
+    assert result.stderr.count("degraded: ") == 1, result
+    assert [f["place"] for f in result.stats["failures"]].count("restore") == 1, result
+
+
+@pytest.mark.nightly
 def test_checksum_ranks_are_given_up_twice(refused: Path) -> None:
     """Law: the parities of the launch between are sound, too: with them a slot is computed that the
     second node had."""

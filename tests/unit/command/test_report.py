@@ -17,6 +17,7 @@ from ftrma.command import cli, reportcharts, reportdata, reportpage, reporttrace
 from ftrma.fabric.story import (
     Began,
     Checkpoint,
+    Degraded,
     Entered,
     Event,
     Failure,
@@ -47,6 +48,7 @@ STORY: list[Event] = [
     Failure("slot", 2, 13, "unknown", time=T + 26),
     Recovery("rollback", (2,), 2, 1.0, Phases(0.1, 0.5, 0.4), HOSTILE, 0.0, time=T + 27),
     Checkpoint(3, "coordinated", 0.01, 1 << 20, 1 << 18, step=60, time=T + 33),
+    Degraded(2, 0, 4, 1, 1, time=T + 35),
 ]
 
 
@@ -140,7 +142,8 @@ def test_the_page_tells_all(written: Path) -> None:
     text = re.sub(r"<[^>]+>", " ", written.read_text().partition("</style>")[2])
     for words in ("effective time", "causal", "rollback", "slot 1, at fence", "checksum 0 on node2",
                   "TSUBAME2.0", "racks", "Slow: slot 3", "Checksum ranks replaced", "Stalls",
-                  "What one more failure would cost"):
+                  "What one more failure would cost",
+                  "given up at 35.0 s  2 of the checksum ranks, 1 of the spares"):
         assert words in text, words
 
 
@@ -189,8 +192,9 @@ def test_spans_of_a_run() -> None:
     (lambda stats: stats["pace"][1].pop("own_s"), "own_s"),
     (lambda stats: stats["log"][0].update(budget_bytes="much"), "budget_bytes"),
     (lambda stats: stats["stalls"][0].update(at_s=[]), "at_s"),
+    (lambda stats: stats["degraded"][0].pop("spares"), "spares lacks"),
 ], ids=["no account", "no slots", "true", "a number", "no phases", "no number", "text",
-        "half a pace", "a word for a number", "a list for a time"])
+        "half a pace", "a word for a number", "a list for a time", "half a loss"])
 def test_what_are_no_statistics(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Any, named: str
 ) -> None:

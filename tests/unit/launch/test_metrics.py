@@ -47,7 +47,8 @@ def make(directory: Path) -> Any:
 def status(tmp_path: Path) -> JobStatus:
     make(tmp_path / "ftrma-0-00000000")
     with lock.lock_shared(tmp_path / "ftrma-0-00000000"):
-        return jobstatus.read(tmp_path / "ftrma-0-00000000", time.time())
+        found = jobstatus.read(tmp_path / "ftrma-0-00000000", time.time())
+        return replace(found, checksums_given_up=2)
 
 
 def values(text: str) -> dict[tuple[str, str], float]:
@@ -68,6 +69,7 @@ def test_a_status_as_metrics(status: JobStatus) -> None:
     assert found["ftrma_slots", 'doing="computes"'] == 4
     assert found["ftrma_step", ""] == 20 and found["ftrma_deaths_total", 'role="slot"'] == 1
     assert found["ftrma_recoveries_total", 'kind="causal"'] == 1
+    assert found["ftrma_given_up", 'role="checksum"'] == 2
     spent = [value for (name, _), value in found.items() if name == "ftrma_time_seconds"]
     assert sum(spent) == pytest.approx(status.seconds, abs=1e-3)
     assert found["ftrma_update_time_seconds", ""] == 1000.0
