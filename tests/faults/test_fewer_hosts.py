@@ -36,29 +36,29 @@ def refused() -> Iterator[Path]:
 
 
 def run(fells: dict[int, int], slots: Sequence[int], *options: str,
-        nodes: Sequence[str] = NODES) -> Result:
-    """Run the program on two slots, which lose nodes for good.
+        nodes: Sequence[str] = NODES, n: int = 2) -> Result:
+    """Run the program on some slots, which lose nodes for good.
 
     Args:
         fells: a slot for a step, at which its node is lost. slots: of each node.
     """
     program = PROGRAM.format(fells=fells, daemon=False, refused=str(refusing()))
-    return run_on_nodes(program, 2, *OPTIONS, *options, timeout=60, by_rank=False, tidy=False,
+    return run_on_nodes(program, n, *OPTIONS, *options, timeout=60, by_rank=False, tidy=False,
                         files=Path(fake_ssh()).parent, slots=slots, nodes=nodes)
 
 
-def fields() -> list[Any]:
-    """The field of each of two slots after 12 steps, as the program computes it."""
-    field = [np.arange(3000, dtype=float) * slot for slot in range(2)]
+def fields(n: int) -> list[Any]:
+    """The field of each slot after 12 steps, as the program computes it."""
+    field = [np.arange(3000, dtype=float) * slot for slot in range(n)]
     for step in range(12):
-        field = [0.5 * mine + other * 0.25 + step for mine, other in (field, field[::-1])]
+        field = [0.5 * field[slot] + field[slot - 1] * 0.25 + step for slot in range(n)]
     return field
 
 
-def assert_same_bits(result: Result, least: int) -> None:
+def assert_same_bits(result: Result, least: int, n: int = 2) -> None:
     """The memory is what a run without failure makes of it; programs went on from `least`."""
     assert result.status == 0, result
-    for found, right in zip(result.of_slots("out", 2), fields(), strict=True):
+    for found, right in zip(result.of_slots("out", n), fields(n), strict=True):
         assert found["field"].tobytes() == right.tobytes() and found["first"] >= least
 
 
@@ -113,6 +113,19 @@ def test_a_death_amid_the_launch_with_fewer(kill: str, refused: Path) -> None:
     assert_same_bits(result, 6)
     assert result.stderr.count("degraded: ") == 1, result
     assert [f["place"] for f in result.stats["failures"]].count("restore") == 1, result
+
+
+@pytest.mark.nightly
+def test_checksum_ranks_of_two_groups_are_given_up(refused: Path) -> None:
+    """Law: each group finds its own parities, though its checksum ranks have other numbers now: the
+    first node has slot 0 and checksum rank 2, of two groups."""
+    result = run({7: 0}, (2, 3, 3), "--checksums", "4", "--spares", "0", "--crowd", "no", n=4)
+    assert_same_bits(result, 6, 4)
+    (given_up,) = result.stats["degraded"]
+    assert (given_up["checksums_before"], given_up["checksums"]) == (4, 2)
+    failures = {(name, f[name]) for f in result.stats["failures"] for name in ("slot", "checksum")
+                if name in f}
+    assert failures == {("slot", 0), ("checksum", 2)}, result
 
 
 @pytest.mark.nightly
