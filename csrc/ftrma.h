@@ -41,7 +41,7 @@
 #define FTRMA_LAST_PHASE 6 /* of a round of repair; those of a launch's start are of round 0 */
 #define FTRMA_REASON_BYTES 4096
 #define FTRMA_NAME_BYTES 32 /* a framework's name or failpoint; with the zero */
-#define FTRMA_CONTROL_MAGIC 0x4654524d41000006 /* of a control file: "FTRMA", layout 6 */
+#define FTRMA_CONTROL_MAGIC 0x4654524d41000007 /* of a control file: "FTRMA", layout 7 */
 #define FTRMA_LOG_MAGIC 0x4654524d414c4f47 /* of a slot's log: "FTRMALOG" */
 
 /* In ftrma_proc.awaits: the kind of event that waits (enum ftrma_what), and the slot that is waited for
@@ -363,6 +363,7 @@ struct ftrma_proc {
     uint64_t waited_ns;     /* time for which it has waited for others, as its waits have found */
     uint64_t busy_until_ns; /* ftrma_now_ns: until then its program computes without a call, as it
                                has said itself */
+    uint64_t mails;         /* messages that it has taken of a framework's mail */
 };
 
 /* The seating: which process holds which role. There are two tables in the control file: a new

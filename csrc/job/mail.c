@@ -332,6 +332,8 @@ int ftrma_mail_take(struct ftrma_mail *m, int *from, uint32_t *kind, const void 
         m->source = source;
         m->after = read + rounded(sizeof *record + record->bytes, 8);
         m->next = source + 1;
+        if (ftrma_ctl)
+            STORE(&ftrma_ctl->proc[m->me].mails, ftrma_ctl->proc[m->me].mails + 1);
         return 1;
     }
     return 0;

@@ -19,7 +19,7 @@ SEEN = "seen"  # name of the control file of what nodes tell, in the directory o
 JOB = ("attempt", "alarm", "repaired", "halt", "request", "start_ns", "commit", "spilled", "taken",
        "replays", "claim", "log_bytes")
 PROCESS = ("pid", "node", "calls", "ordinal", "step", "arrived", "staged", "ready", "finished",
-           "waiting", "syncs", "awaits", "waited_ns", "busy_until_ns")
+           "waiting", "syncs", "awaits", "waited_ns", "busy_until_ns", "mails")
 SLOT = ("clock", "events", "replaying", "peak_bytes")
 ROLES = ("slot_proc", "checksum_proc", "slot_group")
 Row = list[int]

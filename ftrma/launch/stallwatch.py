@@ -166,7 +166,7 @@ class StallWatch:
         """
         words, track = self.ctl.slots[slot], self.tracks[slot]
         counters = (p.pid, attempt, p.calls, p.ordinal, p.syncs, words.clock, words.events,
-                    p.staged, p.finished, words.replaying)
+                    p.staged, p.finished, p.mails, words.replaying)
         if counters[:2] != track.counters[:2]:
             self.tracks[slot] = track = Track(ordinal=counters[3])
         ordinal = counters[3]

@@ -91,6 +91,7 @@ class Process(Protocol):
     call: int
     waited_ns: int
     busy_until_ns: int
+    mails: int
 
 
 class Roles(Protocol):

@@ -7,7 +7,8 @@ places is lost, the job is launched again on another one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ import test_apgas_store as store
 from apgasprograms import PROGRAMS
 from apgassteps import oracle
 from apgasstorm import draw, forecast
-from jobs import Result
+from jobs import Result, run_job
 from nodes import NODES, fake_ssh, refusing, remove_fake_ssh, run_on_nodes
 from programs import kinds
 from tiers import tiers
@@ -154,6 +155,34 @@ def test_a_store(rules: str) -> None:
                           args=[str(store.STEPS), str(store.SHELVES)], in_turn=1, timeout=60)
     assert result.status == 0, result
     assert result.results["root"]["contents"] == store.expected(), result
+
+
+MESSAGES = """
+from ftrma import apgas
+
+
+def main():
+    for i in range(20):
+        for p in apgas.places()[1:]:
+            apgas.at(p, abs, i)
+        apgas.sleep(0.1)
+        if i == 5:
+            apgas.uncounted_async_at(2, apgas.kill_here)
+            apgas.when(lambda: apgas.is_dead(2))
+
+
+apgas.run(main)
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("run", [
+    pytest.param(run_job, id="here"),
+    pytest.param(functools.partial(run_on_nodes, in_turn=1), id="on another node")])
+def test_places_that_take_messages_do_not_hang(run: Callable[..., Result]) -> None:
+    """Law: though they make no call of MPI for longer than the limit; nor does a dead one."""
+    result = run(MESSAGES, 3, "--spares", "0", "--stall", "1", "--on-stall", "halt")
+    assert result.status == 0 and not result.stats["stalls"], result
 
 
 # Checkpoints go to a file that all nodes have. There is no ssh to the first node any more.

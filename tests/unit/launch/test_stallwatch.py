@@ -172,9 +172,10 @@ def test_a_stall_is_named_within_a_second_of_the_limit(world: World) -> None:
     assert world.told[3:] == ["slot 1 goes on"]
 
 
-@pytest.mark.parametrize("word", ["calls", "ordinal", "syncs", "staged"])
+@pytest.mark.parametrize("word", ["calls", "ordinal", "syncs", "staged", "mails"])
 def test_each_sign_of_life_counts(world: World, word: str) -> None:
-    """Law: calls, safepoints, synchronizations and versions of each slot, and events below."""
+    """Law: calls, safepoints, synchronizations, versions and mail of each slot, and events below.
+    """
     job, watch = world.watch()
     for _ in range(30):
         for p in job.ctl.proc[:SLOTS]:
