@@ -154,7 +154,8 @@ class Judge:
                     last = self.memory[slot].bytes()
                 self.expect(last == right[slot], f"slot {slot} has a wrong result")
             return
-        given_up = any("CatastrophicFailure" in line for line in self.told)
+        given_up = any("CatastrophicFailure" in line or "no node is left" in line
+                       for line in self.told)
         if given_up or self.claimed_catastrophe:
             self.expect(self.beyond(), "the job gives up, and no group has lost more than "
                                 f"{scenario.strength}: {self.told[-3:]}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ftrma.fabric import story
 from ftrma.launch import failover, severalnodes
+from ftrma.launch.fewerhosts import UNKNOWN
 from ftrma.launch.mpirun import named_hosts
 from ftrma.launch.ranklinks import RankLinks
 from ftrma.launch.rankstate import Arrivals
@@ -23,12 +24,10 @@ from .links import SimulatedLink, Wires
 from .process import KEY
 from .scheduler import Task
 from .standins import Comm
-from .world import SimulatedMade
+from .world import KILLED, SimulatedMade
 
 if TYPE_CHECKING:
     from .nodes import NodesWorld
-
-KILLED = -9  # status of a launcher that was killed
 
 
 class NodesMade(SimulatedMade):
@@ -37,7 +36,7 @@ class NodesMade(SimulatedMade):
     def __init__(self, world: NodesWorld) -> None:
         super().__init__(world)
         self.options = Options(max_relaunch=world.scenario.max_relaunch, max_no_progress=0)
-        self.words = ["--host", ",".join(world.all_hosts)]
+        self.words, self.room = ["--host", ",".join(world.all_hosts)], UNKNOWN
         self.ended = lambda: False
 
     @property

@@ -24,7 +24,7 @@ from ftrma.fabric.node_table import NodeTable
 from ftrma.fabric.remote import File
 from ftrma.fabric.round_changed import RoundChanged
 from ftrma.fabric.several_nodes import MirroredWords, SeveralNodesView
-from ftrma.host.errors import CATASTROPHE, FtrmaError, NotRecoverable
+from ftrma.host.errors import CATASTROPHE, FtrmaError
 from ftrma.machine.placement import Placement
 from ftrma.machine.topology import Domains
 from ftrma.native import job
@@ -279,9 +279,6 @@ class NodesWorld(World):
             with unwinding():
                 try:
                     self.end(self.launch_again_and_again())
-                except NotRecoverable as error:
-                    self.told.append(f"error: CatastrophicFailure: {error}")
-                    self.end(CATASTROPHE)
                 except greenlet.GreenletExit:
                     raise
                 except BaseException:

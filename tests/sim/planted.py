@@ -258,7 +258,7 @@ PLANTS = (
     Plant("the next launch over nodes has the attempt's number", "ftrma/launch/severalnodes.py",
           "attempt=ranks.attempt + 1", "attempt=ranks.attempt", focus="launches of nodes"),
     Plant("a lost host is launched on again", "ftrma/launch/nexthosts.py",
-          "    if not gone:\n        return words\n", "    if True:\n        return words\n",
+          "    if not gone:\n", "    if True:\n",
           focus="launches of nodes"),
     Plant("the vault of an earlier spare stays", "ftrma/fabric/node_table.py",
           ', "vault-*"):', "):", focus="spares of nodes"),

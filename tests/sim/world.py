@@ -45,6 +45,7 @@ from .standins import StandIns
 MOST_TURNS = 100_000  # the longest of 5000 drawn runs takes a tenth
 LOOK_S = 0.01  # between two looks of the supervisor
 CAPACITY_BLOCKS = 64
+KILLED = -9  # status of a launcher that was killed
 libc = ctypes.CDLL(None)
 
 
@@ -69,7 +70,7 @@ class SimulatedLaunch:
         self.world, self.made, self.layout = world, world.made, world.layout
         self.directory, self.ctl = world.directory, world.control()
         self.came_up = world.time.monotonic()
-        self.mpirun = SimpleNamespace(poll=lambda: 1 if self.launcher_died else None, pid=0)
+        self.mpirun = SimpleNamespace(poll=lambda: KILLED if self.launcher_died else None, pid=0)
         self.launcher_died = self.supervisor_died = False
         self.number = world.launches = world.launches + 1
         self.ranks = {self.pid_of(p): p for p in range(self.layout.processes)}
