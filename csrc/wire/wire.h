@@ -290,7 +290,8 @@ int ftrma_agent_start(const char *path, char *const argv[], char *const envp[],
 int ftrma_mirror_make(const char *path, const char *file, const struct ftrma_mirror_region *regions,
                       uint32_t n);
 /* Map two words of the state: how many scans for changed words the agent has begun, and the last
-   scan whose words the hub has ordered, with all that it ordered before. 0 or -errno. */
+   scan whose words the hub has ordered. All that it ordered before those words has come; a scan that
+   finds no words waits for nothing. 0 or -errno. */
 int ftrma_mirror_scans(const char *path, const uint64_t **scans, const uint64_t **ordered);
 /* Have an agent mirror the file, as the agent of this node; node 0 is the hub. Before it serves. */
 int ftrma_spokes_open(struct ftrma_agent *agent, const char *path, uint32_t node);

