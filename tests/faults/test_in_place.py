@@ -91,8 +91,7 @@ def test_what_is_no_replay_rolls_back(place: str, slot: int) -> None:
 
 
 @pytest.mark.parametrize(("program", "place", "slot"), tiers(
-    [(*case, slot) for case in ALL for slot in (0, 2)],
-    full=["ft-put:50-2"]))
+    [(*case, slot) for case in ALL for slot in (0, 2)]))
 def test_elsewhere(program: str, place: str, slot: int) -> None:
     kill = f"{slot}@{place}"
     result = run(program, *ELSEWHERE, "--kill", kill)

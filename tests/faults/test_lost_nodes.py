@@ -166,7 +166,7 @@ def test_messages_of_the_library_behind_a_lost_node() -> None:
 STRONG = ("--group-size", "3", "--checksums", "2", "--spares", "4")  # over three nodes
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_framework_recovers_behind_a_lost_node() -> None:
     """Law: a framework that has claimed failures recovers by itself, as after a death."""
     it = programs.PROGRAMS["graph"]

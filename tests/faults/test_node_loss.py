@@ -213,7 +213,7 @@ def test_a_second_node_is_lost(refused: Path, pair: Result) -> None:
     assert f"no answer from {NODES[1]}; going on with {NODES[2]}\n" in result.stderr, result
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_a_spare_takes_a_slot_in_the_next_launch(refused: Path, pair: Result) -> None:
     """Law: the vault that a spare has kept under its number is not taken for its slot's, when it
     holds one in the next launch and takes part in a repair there.
@@ -228,7 +228,7 @@ def test_a_spare_takes_a_slot_in_the_next_launch(refused: Path, pair: Result) ->
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("spares", [4, 0])
+@pytest.mark.parametrize("spares", [4, pytest.param(0, marks=pytest.mark.nightly)])
 def test_a_first_launch_without_a_node(spares: int, refused: Path) -> None:
     """Law: it is tried without the node where that would have had no more than the spares; else the
     node is named."""
@@ -255,7 +255,9 @@ def test_stronger_groups_stand_a_node_loss(reference: Result) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("asked", [(), ("--aware", "nodes")], ids=["default", "asked"])
+@pytest.mark.parametrize("asked", [
+    pytest.param((), id="default", marks=pytest.mark.nightly),
+    pytest.param(("--aware", "nodes"), id="asked")])
 def test_awareness_that_cannot_hold_is_told(asked: tuple[str, ...]) -> None:
     result = run("--group-size", "4", *asked)
     assert result.status == 0

@@ -122,7 +122,7 @@ window.Free()
 """
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_counters_are_those_of_one_node() -> None:
     """Law: EC, GC, SC and GNC do not depend on where the ranks are."""
     over = run_on_nodes(COUNTERS, SLOTS, "--interval", "never")

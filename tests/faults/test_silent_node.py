@@ -72,8 +72,8 @@ def ways_of(job: Job, node: str) -> set[str]:
     return ways | {f"dport {local}" for local, remote in ports if not remote}
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("frozen", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("frozen", [False, True])
 def test_a_node_vanishes_and_comes_back(tmp_path: Path, frozen: bool) -> None:
     """A frozen node does not run meanwhile, as a virtual machine that is moved; so it does not find
     out that it was given up before it runs on."""

@@ -469,11 +469,12 @@ def test_a_resumed_job_is_given_it_again(program: Path) -> None:
     ("here", ("--kill", "0@fence:6"), "input", "slot 0 died; back at the start"),
     pytest.param("here", (*RELAUNCH, "--kill", "1@fence:6"), "readline", "launching the job again",
                  marks=pytest.mark.nightly),
-    ("elsewhere", (), "pieces", "^$"),
+    pytest.param("elsewhere", (), "pieces", "^$", marks=pytest.mark.nightly),
     pytest.param("elsewhere", (*ROLLBACK, "--kill", "1@fence:5"), "for",
                  "slot 1 died; back at the start", marks=pytest.mark.nightly),
     ("elsewhere", (*ROLLBACK, "--kill", "1@fence:5"), "open", "slot 1 died; back at the start"),
-    pytest.param("elsewhere", (*RELAUNCH, "--kill", "0@fence:5"), "all", "launching the job again"),
+    pytest.param("elsewhere", (*RELAUNCH, "--kill", "0@fence:5"), "all", "launching the job again",
+                 marks=pytest.mark.nightly),
 ])
 @pytest.mark.parametrize("kind", ["pipe", pytest.param("file", marks=pytest.mark.nightly)])
 def test_over_several_nodes(

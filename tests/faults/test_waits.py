@@ -104,8 +104,9 @@ def assert_went_back_soon(result: Result) -> None:
 
 @pytest.mark.parametrize("way", [
     "queue", *(pytest.param(way, marks=pytest.mark.full) for way in (
-        "simple queue", "event", "future", "lock", "join", "naps", "sleep", "busy", "select",
-        "read", "child", "in vain"))])
+        "event", "join", "sleep", "select", "in vain")),
+    *(pytest.param(way, marks=pytest.mark.nightly) for way in (
+        "simple queue", "future", "lock", "naps", "busy", "read", "child"))])
 def test_a_thread_that_is_waited_for_is_gone(way: str) -> None:
     assert_went_back_soon(run_job(LISTENS, 2, *KILL, args=[way]))
 
@@ -120,7 +121,7 @@ UNTIDY = functools.partial(run_on_nodes, tidy=False)
 
 
 @pytest.mark.parametrize(("run", "way"), [
-    pytest.param(run_job, "taken", marks=pytest.mark.full),
+    pytest.param(run_job, "taken", marks=pytest.mark.nightly),
     pytest.param(UNTIDY, "closed", marks=pytest.mark.full),
     pytest.param(run_job, "closed", marks=pytest.mark.nightly),
     pytest.param(UNTIDY, "taken", marks=pytest.mark.nightly)])
@@ -190,7 +191,7 @@ def assert_replayed(result: Result) -> None:
         assert memory.tolist() == [20 + before if at == before else 0 for at in range(3)], result
 
 
-@pytest.mark.parametrize("way", tiers(["sleep", "child", "thread"], full=["sleep", "thread"]))
+@pytest.mark.parametrize("way", tiers(["sleep", "child", "thread"], full=["sleep"]))
 @pytest.mark.parametrize("run", RUNS)
 def test_it_waits_on_after_a_repair_in_place(way: str, run: functools.partial[Result]) -> None:
     """Law: others do not wait for what it waits for, and it waits on as if nothing had been."""

@@ -431,7 +431,7 @@ def test_rounds_more_are_counted_with_the_one_that_was_broken_off(monkeypatch: A
 # ---- figures, options, smallest runs --------------------------------------------------------
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_figures_are_drawn(tmp_path: Path, monkeypatch: Any) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "figure.png"
@@ -495,7 +495,7 @@ SMALLEST = {
 @pytest.mark.parametrize("name", tiers(
     ["dht", "ft", "ft ", "micro", "recovery", "recovery ", "graph", "lwcp", "phoenix", "apgas",
      "completion"],
-    full=["dht", "apgas"]))
+    full=["dht"]))
 def test_the_smallest_run_reports(name: str, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(bench_main, "end_on_signals", lambda: None)
     arguments = [name.strip(), *SMALLEST[name].split(), "--rounds", "1", "--timeout", "60"]

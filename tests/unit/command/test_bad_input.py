@@ -486,7 +486,7 @@ def test_signatures_and_line_ends(
         assert done.value.code == 0 and capsys.readouterr().err == ""
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_extreme_records_are_fitted(capsys: pytest.CaptureFixture[str]) -> None:
     """Law: large counts and many days give a fit, and a figure, without a warning of numpy's."""
     Path("f.csv").write_text("time,level,count\n-1e7,a$b$,1\n0,a$b$,200000\n0,_$x^$,1\n")

@@ -154,7 +154,7 @@ SECOND = {"apgas.remake": 1, "apgas.restore": 1}
 @pytest.mark.full
 @pytest.mark.parametrize("first", POINTS)
 @pytest.mark.parametrize("second", SECOND)
-@pytest.mark.parametrize("victim", (3, 4))
+@pytest.mark.parametrize("victim", (3, pytest.param(4, marks=pytest.mark.nightly)))
 def test_a_second_death_in_the_recovery(first: str, second: str, victim: int) -> None:
     """Law: a death during the recovery from another one, of the place that came or of one that
     stayed, begins it again."""

@@ -69,7 +69,7 @@ def test_nobody_dies(number: int, way: str) -> None:
 
 @pytest.mark.parametrize("case", [
     pytest.param(case, id=name_of(case), marks=pytest.mark.plain if i % 8 == 0 else
-                 pytest.mark.full if i % 2 else pytest.mark.nightly)
+                 pytest.mark.full if i % 8 == 1 else pytest.mark.nightly)
     for i, case in enumerate(PAIRS)])
 def test_pairs_of_the_matrix(case: dict[str, Any]) -> None:
     kills = kills_of(case)

@@ -55,9 +55,8 @@ def told(program: Callable[[], bool]) -> Any:
         return error.only((apgas.DeadPlaceException, apgas.CatastrophicFailure)) or str(error)
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("case", [0, *(pytest.param(case, marks=pytest.mark.nightly)
-                                       for case in range(1, 10))])
+@pytest.mark.nightly
+@pytest.mark.parametrize("case", range(10))
 def test_random_deaths(case: int) -> None:
     for seed in range(case * SEEDS, (case + 1) * SEEDS):
         rng = random.Random(seed)

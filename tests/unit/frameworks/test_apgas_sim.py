@@ -123,7 +123,7 @@ def append_first(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("left_out", [
     adopt_none, finish_in_an_at_below_the_finish, lose_what_is_in_rings, read_sent_first,
-    pytest.param(admit_all, marks=pytest.mark.full),
+    pytest.param(admit_all, marks=pytest.mark.nightly),
     pytest.param(append_first, marks=pytest.mark.nightly),
 ])
 def test_each_rule_is_needed(left_out: Callable[[pytest.MonkeyPatch], None],

@@ -434,7 +434,7 @@ RULES = {
 LONG = {"no_freeze", "no_loss_told"}
 
 
-@pytest.mark.parametrize("rule", tiers(RULES, full=LONG, quick=sorted(RULES.keys() - LONG)))
+@pytest.mark.parametrize("rule", tiers(RULES, nightly=LONG, quick=sorted(RULES.keys() - LONG)))
 def test_each_rule_is_needed(rule: str, tmp_path: Any, monkeypatch: Any) -> None:
     """Law: without the rule a law above does not hold."""
     RULES[rule](monkeypatch)

@@ -426,7 +426,7 @@ WAYS += [(name, "cr") for name in ("counting", "colour", "core", "both")]
 @pytest.mark.plain
 @pytest.mark.parametrize(("name", "recovery"), [
     pytest.param(*way, marks=[] if way[0] in ("bfs", "colour", "residual", "mirrored", "counting")
-                 else pytest.mark.full) for way in WAYS])
+                 else pytest.mark.nightly) for way in WAYS])
 def test_every_failure_is_recovered(name: str, recovery: str) -> None:
     """Law: up to four failures, of no slot, several or all but one, at any place: right results, of
     both runs, with checkpoints and without."""

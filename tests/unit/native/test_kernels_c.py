@@ -55,8 +55,7 @@ def kernels(tmp_path_factory):
     [pytest.param(driver, flags, id=f"{driver}-{name}") for driver in SOURCES
      for name, flags in (("sanitized", SANITIZED), ("O3", ["-O3"]),
                          ("portable-only", ["-O2", "-DFTRMA_PORTABLE"]))],
-    full=["test_gf-sanitized", "test_kernels-portable-only",
-          "test_gf-portable-only"]))
+    full=["test_kernels-portable-only", "test_gf-portable-only"]))
 def test_every_variant_equals_its_reference(tmp_path, kernels, driver, flags):
     program = tmp_path / driver
     built = compile_c(flags, [*kernels(flags), *SOURCES[driver]], program)
@@ -83,7 +82,7 @@ def test_portable_only_build_refuses_the_others(tmp_path, kernels):
     assert "avx512    not on this processor" in run.stdout
 
 
-@pytest.mark.full
+@pytest.mark.nightly
 def test_benchmark_compiles(tmp_path, kernels):
     sources = [*kernels(["-O3"]), ROOT / "tests" / "c" / "bench_kernels.c"]
     built = compile_c(["-O3"], sources, tmp_path / "bench_kernels")

@@ -77,7 +77,8 @@ class Program:
         return next((e for e in reversed(self.slot.events) if e[1]), (0, []))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [
+    *range(10), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(10, 40))])
 def test_whatever_is_learned_is_told_again(tmp_path: Path, seed: int) -> None:
     """Law: for loops of any length that learn the same, something else or nothing, with
     checkpoints, committed or not, and deaths anywhere, also in a replay and right behind it."""
