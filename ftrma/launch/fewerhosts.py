@@ -1,9 +1,9 @@
 """Decides what a job goes on with where hosts are lost: on which of the others how many processes.
 
 A job keeps its strength as long as it may: the hosts that are left take all processes, those first
-that have slots to spare. With ``--crowd no`` a host has no more processes than its slots. Then the
-job gives up spares first, and after them checksum ranks, of each group equally many, down to one.
-It is given up itself only where the slots and one checksum rank of each group have no room.
+that have slots to spare. With ``--oversubscribe no`` a host has no more processes than its slots.
+Then the job gives up spares first, and after them checksum ranks, of each group equally many, down
+to one. It is given up itself only where the slots and one checksum rank of each group have no room.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Room:
     Attributes:
         slots: of each host, by its name for the launcher; None: they are not known, and all hosts
             take equally many processes.
-        crowd: hosts may have more processes than slots.
+        oversubscribe: hosts may have more processes than slots.
     """
 
     slots: Mapping[str, int] | None = None
-    crowd: bool = True
+    oversubscribe: bool = True
 
     def of(self, hosts: Sequence[str]) -> int | None:
         """Slots of some hosts together; None where they are not known."""
@@ -51,7 +51,7 @@ class Room:
             together: all processes go to one host.
         """
         room = self.of(self.taken(hosts, together))
-        return layout if self.crowd or room is None else fit(layout, room)
+        return layout if self.oversubscribe or room is None else fit(layout, room)
 
     def layout_on(self, layout: Layout, hosts: Sequence[str], together: bool = False) -> Layout:
         """The layout with which a job goes on on some hosts; arguments: see `fitted`.
@@ -63,8 +63,9 @@ class Room:
         if fitted is None:
             raise NotRecoverable(
                 f"{listed(hosts)} {has(hosts)} {self.of(hosts)} slots, and the job needs "
-                f"{layout.slots + layout.groups} processes without its spares: --crowd yes lets "
-                "hosts have more processes than slots, and hosts with slots to spare make room")
+                f"{layout.slots + layout.groups} processes without its spares: --oversubscribe yes "
+                "lets hosts have more processes than slots, and hosts with slots to spare make "
+                "room")
         return fitted
 
     def words_on(self, words: Sequence[str], processes: int, hosts: Sequence[str],
@@ -88,7 +89,7 @@ class Room:
                     f"{left_of(before, now)}")
         if room is not None and room < now.processes:
             return (f"{listed(hosts)} {has(hosts)} {room} slots for {now.processes} processes now "
-                    "(--crowd)")
+                    "(--oversubscribe)")
         return ""
 
 

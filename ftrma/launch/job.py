@@ -103,7 +103,7 @@ class Job:
     def __post_init__(self) -> None:
         self.paces = [Pace() for _ in range(self.layout.slots)]
         self.words, self.first_layout = self.first_words, self.layout
-        self.room = Room(slots_of_hosts(self.words), self.options.crowd == "yes")
+        self.room = Room(slots_of_hosts(self.words), self.options.oversubscribe == "yes")
         self.ends = AskedEnds(self.directory, self.options, spill=self.options.spill,
                               stays=not self.may_spread)
 

@@ -171,14 +171,15 @@ def check_room(options: settings.Options, layout: Layout) -> None:
     Raises:
         ValueError: with the remedy.
     """
-    if options.crowd == "yes":
+    if options.oversubscribe == "yes":
         return
     slots = slots_of_hosts(settings.split_mpirun(options.mpirun))
     if slots is None:
-        raise ValueError("--crowd no: it is not known how many slots the hosts have; name them in "
-                         "--mpirun by one --host node1:4,node2:4 or one --hostfile with slots=4")
+        raise ValueError("--oversubscribe no: it is not known how many slots the hosts have; name "
+                         "them in --mpirun by one --host node1:4,node2:4 or one --hostfile with "
+                         "slots=4")
     if sum(slots.values()) < layout.processes:
-        raise ValueError(f"--crowd no: the hosts have {sum(slots.values())} slots, and "
+        raise ValueError(f"--oversubscribe no: the hosts have {sum(slots.values())} slots, and "
                          f"{layout.processes} processes are asked for: name more hosts, or take "
                          "fewer --spares or --checksums")
 

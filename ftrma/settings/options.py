@@ -24,7 +24,7 @@ from .killrules import KillRule, check_number
 from .timelimits import TimeLimit
 
 DEMAND_MODES = ("bulk", "stream")  # see `demand`
-CROWD = ("yes", "no")
+OVERSUBSCRIBE = ("yes", "no")
 POLICIES = ("auto", "causal", "rollback")
 ROLLBACKS = ("in-place", "fresh")
 ON_STALL = ("tell", "replace", "halt")
@@ -101,7 +101,7 @@ class Options:
     max_relaunch: int = 3
     kill: list[KillRule] = field(default_factory=list)
     mpirun: str = ""
-    crowd: str = "yes"
+    oversubscribe: str = "yes"
     bind: Bind = field(default_factory=Bind)
     topology: str = ""
     aware: str = ""  # nodes, or none where there is one only
@@ -440,10 +440,10 @@ OPTIONS = [
         lambda name, text: text if split_mpirun(text, name) else "",
     ),
     Option(
-        "--crowd", "crowd", "yes|no",
+        "--oversubscribe", "oversubscribe", "yes|no",
         "when hosts are lost, the others take more processes than they have slots (yes, the "
         "default), or the job gives up spares, then checksum ranks",
-        _one_of(*CROWD),
+        _one_of(*OVERSUBSCRIBE),
     ),
     Option(
         "--bind", "bind", "WHERE[:PORTS]",

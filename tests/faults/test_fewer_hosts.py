@@ -1,9 +1,10 @@
 """Hosts are lost for good, and the processes of a job have no room on the others.
 
 Law, where nothing else is said: the job goes on from its newest checkpoint, and ends with the same
-bits as without a loss. By default the hosts that are left take all processes; with ``--crowd no``
-none has more than its slots, and spares are given up, then checksum ranks, and the job itself only
-if there is no room for its slots and one checksum rank of each group. Each is told.
+bits as without a loss. By default the hosts that are left take all processes; with
+``--oversubscribe no`` none has more than its slots, and spares are given up, then checksum ranks,
+and the job itself only if there is no room for its slots and one checksum rank of each group. Each
+is told.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def assert_same_bits(result: Result, least: int, n: int = 2) -> None:
 def test_checksum_ranks_are_given_up(refused: Path) -> None:
     """Law: the checkpoint that two checksum ranks kept is found, though the node had both slots and
     one checksum rank is left; the job goes on with it and no spare."""
-    result = run({7: 1}, (2, 1, 2), "--spares", "1", "--crowd", "no")
+    result = run({7: 1}, (2, 1, 2), "--spares", "1", "--oversubscribe", "no")
     assert_same_bits(result, 6)
     assert {*kinds(result)} == {"relaunch"}
     told = (f"ftrma: degraded: {NODES[1]} and {NODES[2]} have 3 slots: the job goes on with 0 of 1 "
@@ -80,7 +81,7 @@ def test_checksum_ranks_are_given_up(refused: Path) -> None:
 
 @pytest.mark.nightly
 def test_spares_are_given_up_first(refused: Path) -> None:
-    result = run({7: 1}, (2, 2, 2), "--spares", "2", "--crowd", "no")
+    result = run({7: 1}, (2, 2, 2), "--spares", "2", "--oversubscribe", "no")
     assert_same_bits(result, 6)
     assert "degraded: " in result.stderr
     assert "have 4 slots: the job goes on with 0 of 2 spares\n" in result.stderr, result
@@ -89,11 +90,11 @@ def test_spares_are_given_up_first(refused: Path) -> None:
 @pytest.mark.full
 def test_no_room_is_left(refused: Path) -> None:
     """Law: the job is given up in one line with the remedy, and leaves no file on any node."""
-    result = run({4: 1}, (2, 2), "--spares", "0", "--crowd", "no", "--timeout", "healed=0.5",
-                 "--timeout", "return=1")
+    result = run({4: 1}, (2, 2), "--spares", "0", "--oversubscribe", "no",
+                 "--timeout", "healed=0.5", "--timeout", "return=1")
     assert result.status == 70 and result.stderr.count("error:") == 1, result
-    assert ("has 2 slots, and the job needs 3 processes without its spares: --crowd yes lets hosts "
-            "have more") in result.stderr, result
+    assert ("has 2 slots, and the job needs 3 processes without its spares: --oversubscribe yes "
+            "lets hosts have more") in result.stderr, result
 
 
 @pytest.mark.nightly
@@ -109,7 +110,7 @@ def test_hosts_take_all_by_default(refused: Path) -> None:
 @pytest.mark.parametrize("kill", ["1@restore:1", "0@restore:1", "c0@restore:1"])
 def test_a_death_amid_the_launch_with_fewer(kill: str, refused: Path) -> None:
     """Law: the parities from which lost slots are computed are there for the next launch, too."""
-    result = run({7: 1}, (2, 1, 2), "--spares", "1", "--crowd", "no", "--kill", kill)
+    result = run({7: 1}, (2, 1, 2), "--spares", "1", "--oversubscribe", "no", "--kill", kill)
     assert_same_bits(result, 6)
     assert result.stderr.count("degraded: ") == 1, result
     assert [f["place"] for f in result.stats["failures"]].count("restore") == 1, result
@@ -119,7 +120,8 @@ def test_a_death_amid_the_launch_with_fewer(kill: str, refused: Path) -> None:
 def test_checksum_ranks_of_two_groups_are_given_up(refused: Path) -> None:
     """Law: each group finds its own parities, though its checksum ranks have other numbers now: the
     first node has slot 0 and checksum rank 2, of two groups."""
-    result = run({7: 0}, (2, 3, 3), "--checksums", "4", "--spares", "0", "--crowd", "no", n=4)
+    result = run({7: 0}, (2, 3, 3), "--checksums", "4", "--spares", "0", "--oversubscribe", "no",
+                 n=4)
     assert_same_bits(result, 6, 4)
     (given_up,) = result.stats["degraded"]
     assert (given_up["checksums_before"], given_up["checksums"]) == (4, 2)
@@ -132,8 +134,8 @@ def test_checksum_ranks_of_two_groups_are_given_up(refused: Path) -> None:
 def test_checksum_ranks_are_given_up_twice(refused: Path) -> None:
     """Law: the parities of the launch between are sound, too: with them a slot is computed that the
     second node had."""
-    result = run({4: 1, 8: 0}, (1, 2, 1, 2), "--checksums", "3", "--spares", "1", "--crowd", "no",
-                 nodes=(*NODES, "127.0.1.4"))
+    result = run({4: 1, 8: 0}, (1, 2, 1, 2), "--checksums", "3", "--spares", "1",
+                 "--oversubscribe", "no", nodes=(*NODES, "127.0.1.4"))
     assert_same_bits(result, 7)
     checksums = [(one["checksums_before"], one["checksums"]) for one in result.stats["degraded"]]
     assert checksums[0][0] == 3 and checksums[-1][1] < 3, result
@@ -142,5 +144,5 @@ def test_checksum_ranks_are_given_up_twice(refused: Path) -> None:
 @pytest.mark.nightly
 def test_two_nodes_are_lost_in_turn(refused: Path) -> None:
     """Law: the checkpoints that the one checksum rank keeps are found, too."""
-    result = run({4: 1, 8: 0}, (2, 2, 2), "--spares", "2", "--crowd", "yes")
+    result = run({4: 1, 8: 0}, (2, 2, 2), "--spares", "2", "--oversubscribe", "yes")
     assert_same_bits(result, 7)

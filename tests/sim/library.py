@@ -7,12 +7,13 @@ the MPI library, and passes all others (the vaults' above all) on to the extensi
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,9 @@ def compile_words(source: Path, to: Path, root: Path = ROOT) -> None:
         raise RuntimeError(done.stderr)
 
 
+libc = ctypes.CDLL(None)
+
+
 class Words:
     """The library of ``words.c``.
 
@@ -129,8 +133,11 @@ class Library:
         self.native, self.point = loading.load(), point
         self.vaults: set[Any] = set()
         self.mails: list[Any] = []
+        self.controls: list[Any] = []
         for name in SIMULATED:
             setattr(self, f"ftrma_{name}", getattr(words().shared, f"ftrma_{name}"))
+        for name in ("ftrma_ctl_create", "ftrma_ctl_open"):
+            setattr(self, name, partial(self._map_control, getattr(self, name)))
         for name, function in mpi.items():
             setattr(self, f"ftrma_{name}", function)
 
@@ -165,6 +172,12 @@ class Library:
             self.vaults.add(pointer[0])
         return result
 
+    def _map_control(self, function: Any, *given: Any) -> int:
+        result, pointer = int(function(*given)), given[-1]
+        if pointer[0] != self.native.ffi.NULL:
+            self.controls.append(pointer[0])
+        return result
+
     def ftrma_mail_open(self, path: bytes, me: int, pointer: Any) -> int:
         result = int(words().shared.ftrma_mail_open(path, me, pointer))
         if result == 0:
@@ -186,3 +199,7 @@ class Library:
             words().sim.sim_close_mail(words().ffi.cast("void *", address))
         while self.vaults:
             self.native.lib.ftrma_vault_close(self.vaults.pop())
+        size = self.native.ffi.sizeof("struct ftrma_ctl")
+        for ctl in self.controls:
+            address = int(self.native.ffi.cast("uintptr_t", ctl))
+            libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))

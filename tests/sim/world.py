@@ -6,7 +6,6 @@ what was wrong, in words: nothing if all is well.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 import tempfile
@@ -28,7 +27,7 @@ from ftrma.launch.job import SUPERVISOR_DIED, Job
 from ftrma.launch.relaunch import relaunch
 from ftrma.launch.vaulthandover import finish_handover
 from ftrma.machine.topology import make_layout
-from ftrma.native import extension, job, loading
+from ftrma.native import extension, job
 from ftrma.native.shared import Proc
 from ftrma.protocol.repair_round import LaunchEnded
 from ftrma.protocol.starting import start_on_node
@@ -46,7 +45,6 @@ MOST_TURNS = 100_000  # the longest of 5000 drawn runs takes a tenth
 LOOK_S = 0.01  # between two looks of the supervisor
 CAPACITY_BLOCKS = 64
 KILLED = -9  # status of a launcher that was killed
-libc = ctypes.CDLL(None)
 
 
 class SimulatedMade(Job):
@@ -198,10 +196,6 @@ class World(Faults, StandIns, Judge):
 
     def close(self) -> None:
         self.library.close()
-        size = loading.load().ffi.sizeof("struct ftrma_ctl")
-        for ctl in self.controls.values():
-            address = int(loading.load().ffi.cast("uintptr_t", ctl))
-            libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
 
     @contextmanager
     def patched(self) -> Iterator[None]:

@@ -106,24 +106,26 @@ def test_a_batch_system_has_its_own_slots(monkeypatch: pytest.MonkeyPatch) -> No
 LAYOUT = make_layout(4, checksums=2, group_size=4, spares=1)
 
 
-@pytest.mark.parametrize(("slots", "crowd", "told", "processes"), [
+@pytest.mark.parametrize(("slots", "oversubscribe", "told", "processes"), [
     ({"a": 4, "b": 3}, False, "", 7),
     ({"a": 3, "b": 3}, False, "degraded: a and b have 6 slots: the job goes on with 0 of 1 spares",
      6),
     ({"a": 5}, False, "degraded: a has 5 slots: the job goes on with 0 of 1 spares and 1 of 2 "
      "checksum ranks for each group", 5),
-    ({"a": 3, "b": 3}, True, "a and b have 6 slots for 7 processes now (--crowd)", 7),
+    ({"a": 3, "b": 3}, True, "a and b have 6 slots for 7 processes now (--oversubscribe)", 7),
     (None, False, "", 7), ({"c": 1}, False, "", 7),
 ])
-def test_what_is_told(slots: dict[str, int] | None, crowd: bool, told: str, processes: int) -> None:
+def test_what_is_told(
+    slots: dict[str, int] | None, oversubscribe: bool, told: str, processes: int
+) -> None:
     """Law: one line says what is lacking; nothing is given up where slots are not known."""
-    hosts, room = [*slots] if slots and "c" not in slots else ["a", "b"], Room(slots, crowd)
+    hosts, room = [*slots] if slots and "c" not in slots else ["a", "b"], Room(slots, oversubscribe)
     found = room.layout_on(LAYOUT, hosts)
     assert found.processes == processes and room.told(LAYOUT, found, hosts) == told
 
 
 def test_a_job_that_needs_one_host_takes_the_largest() -> None:
-    room = Room({"a": 2, "b": 5, "c": 5}, crowd=False)
+    room = Room({"a": 2, "b": 5, "c": 5}, oversubscribe=False)
     found = room.layout_on(LAYOUT, ["a", "b", "c"], True)
     assert (found.checksums, found.spares) == (1, 0)
     assert room.told(LAYOUT, found, ["a", "b", "c"], True).startswith("degraded: b has 5 slots: ")
@@ -132,20 +134,20 @@ def test_a_job_that_needs_one_host_takes_the_largest() -> None:
 
 def test_no_room_names_the_remedy() -> None:
     with pytest.raises(NotRecoverable, match="a and b have 4 slots, and the job needs 5 processes "
-                       "without its spares: --crowd yes"):
-        Room({"a": 2, "b": 2}, crowd=False).layout_on(LAYOUT, ["a", "b"])
+                       "without its spares: --oversubscribe yes"):
+        Room({"a": 2, "b": 2}, oversubscribe=False).layout_on(LAYOUT, ["a", "b"])
 
 
-@pytest.mark.parametrize(("words", "crowd", "wrong"), [
+@pytest.mark.parametrize(("words", "oversubscribe", "wrong"), [
     ("--host a:4,b:3", "no", ""), ("--host a:4,b:2", "yes", ""),
     ("--host a:4,b:2", "no", "6 slots"), ("--hostfile nowhere", "no", "how many slots"),
     ("--hostfile nowhere", "yes", "")])
-def test_hosts_that_are_too_small_are_refused(words: str, crowd: str, wrong: str) -> None:
-    options = Options(mpirun=words, crowd=crowd)
+def test_hosts_that_are_too_small_are_refused(words: str, oversubscribe: str, wrong: str) -> None:
+    options = Options(mpirun=words, oversubscribe=oversubscribe)
     if not wrong:
         supervisor.check_room(options, LAYOUT)
         return
-    with pytest.raises(ValueError, match=f"--crowd no: .*{wrong}"):
+    with pytest.raises(ValueError, match=f"--oversubscribe no: .*{wrong}"):
         supervisor.check_room(options, LAYOUT)
 
 
