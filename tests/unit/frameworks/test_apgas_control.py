@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 import time
 from collections.abc import Callable
@@ -130,8 +131,9 @@ def test_what_is_refused(finish: str) -> None:
     """Law: bad calls are refused by one message, at once."""
 
     def main() -> Any:
-        with pytest.raises(TypeError, match=r"at\(1, ...\): .*lambda.*cloudpickle"):
-            apgas.at(1, lambda: 1)
+        if importlib.util.find_spec("cloudpickle") is None:
+            with pytest.raises(TypeError, match=r"at\(1, ...\): .*lambda.*cloudpickle"):
+                apgas.at(1, lambda: 1)
         with pytest.raises(ValueError, match="no such place; places are 0, 1, 2"):
             apgas.async_at(7, value, 1)
         with pytest.raises(TypeError, match="tuple is no function"):

@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from tiers import tiers
 
 from ftrma.frameworks.graph import changes, data, pregel_runner, runner
 from ftrma.frameworks.graph.messages import Lane, Records, Sending
@@ -426,8 +427,9 @@ RULES: dict[str, tuple[Any, str, Callable[..., Any], int]] = {
 }
 
 
-@pytest.mark.plain
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", tiers(
+    RULES, plain=["logs stay until the checkpoint is committed",
+                  "messages emitted again go to whom they are for"], others="full"))
 def test_each_rule_is_needed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: left out, it shows."""
     *instead, seed = RULES[rule]
