@@ -32,19 +32,19 @@ static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 
 int ftrma_trace_open(const char *path)
 {
-    file = ftrma_open(path, O_WRONLY | O_APPEND | O_CREAT);
-    if (file < 0)
-        return file;
-    bounded = 1;
-    written = LOOK;
-    ftrma_tracing = 1;
+    int fd = ftrma_open(path, O_WRONLY | O_APPEND | O_CREAT);
+    if (fd < 0)
+        return fd;
+    ftrma_trace_to(fd);
     return 0;
 }
 
 void ftrma_trace_to(int fd)
 {
+    struct stat st;
     file = fd;
-    bounded = 0;
+    bounded = fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode);
+    written = LOOK;
     ftrma_tracing = fd >= 0;
 }
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -172,3 +173,25 @@ def test_a_trace_leaves_room_to_the_job(tmp_path: Path) -> None:
     assert result.stderr.count("warning: the trace ends before the job did: shared memory") == 1
     puts = json.loads(trace.read_text())["traceEvents"]
     assert 20_000 < sum(event["name"] == "Put" for event in puts) < 240_000
+
+
+STREAM = """
+import os
+from ftrma.native import loading, logs
+loading.load()
+fd = os.open("/dev/shm/trace", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+logs.trace_to(fd)
+for _ in range(30_000):
+    logs.trace_text(36, 1, 0, 0, 0, 1, bytes(500))
+room = os.statvfs("/dev/shm")
+print(room.f_bavail / room.f_blocks, oct(os.fstat(fd).st_mode & 0o777))
+"""
+
+
+def test_a_file_that_a_process_is_given_for_its_trace_is_bounded_too() -> None:
+    """Law: so are the files that the root opens for places that come later."""
+    result = run_command(
+        ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=16m tmpfs /dev/shm; exec "$@"',
+         "sh", sys.executable, "-c", STREAM], timeout=40)
+    left, mode = result.stdout.split()
+    assert 0.115 < float(left) < 0.13 and mode == "0o400", result
