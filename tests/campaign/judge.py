@@ -18,6 +18,7 @@ GIVING_UP = "(--max-relaunch); giving up"
 CATASTROPHES = ("CatastrophicFailure", "cannot be rebuilt", "elements of a group are lost")
 REPEATED = "times running at the same place of its program"
 SHELF_LOST = "the place that held it and the next one, which kept its copy, both died"
+NO_RESERVE = "reserves are left; start the job with more --spares"
 PROGRAM, NO_PROGRESS, KILLED, OURS = 1, 93, 137, 70
 MOST_RELAUNCHES = 3  # the default of --max-relaunch
 STUCK = "the job makes no progress"
@@ -133,6 +134,8 @@ def judge_end(case: Case, result: Result, deaths: list[dict[str, Any]], outside:
         ok = case.policy == "causal" and bool(deaths)
     elif status == PROGRAM and SHELF_LOST in told:  # a store makes up for one of two neighbours
         ok = case.work.judge == "answer" and len(deaths) + outside >= 2
+    elif status == PROGRAM and NO_RESERVE in told:
+        ok = len(deaths) + outside > int(case.options[case.options.index("--spares") + 1])
     elif status == KILLED and REPEATED in told:
         ok = len(deaths) >= RUNNING
     elif status == NO_PROGRESS and STUCK in told:

@@ -115,6 +115,17 @@ def test_a_lost_shelf_is_an_end_of_places() -> None:
     assert judge(places, job, GOOD, 0).end == GAVE_UP
 
 
+def test_no_reserve_is_an_end_of_places() -> None:
+    """Law: if more processes died than there were spares."""
+    why = "error: places 1 are dead and 0 reserves are left; start the job with more --spares"
+    deaths = [{"slot": 2, "place": "apgas.deal", "pid": 7},
+              {"slot": 1, "place": "apgas.deal", "pid": 8},
+              {"spare": 0, "place": "unknown", "pid": 9}]
+    for spares, end in ((2, HONEST), (3, GAVE_UP)):
+        case = dataclasses.replace(CASE, options=("--spares", str(spares)))
+        assert judge(case, ended(1, why, failures=deaths), GOOD, 0).end == end
+
+
 @pytest.mark.parametrize(("failures", "runs"), [(0, 10), (0, 3000), (1, 3000), (7, 50), (3, 3)])
 def test_the_bound_is_that_of_clopper_and_pearson(failures: int, runs: int) -> None:
     import scipy.stats  # takes a second, which runs of other tests do not need

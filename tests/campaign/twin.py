@@ -17,7 +17,7 @@ import re
 import runpy
 import sys
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 TIMES = re.compile(r"_s$|\.(began|seconds)_each$")  # fields with times of the clock
@@ -56,12 +56,16 @@ def watch(directory: str) -> None:
 
     take, slot = coordinated.take_checkpoint, MPI.COMM_WORLD.rank
 
-    def noting(view: Any, vault: Any, regions: Any, record: dict[str, Any], *rest: Any) -> Any:
-        lines = [f"{step_of(record)} {name} {crc:08x}\n"
-                 for name, crc in checksums_of(regions, record).items()]
-        with open(f"{directory}/twin-{slot}-{os.getpid()}.txt", "a") as file:
-            file.write("".join(lines))
-        return take(view, vault, regions, record, *rest)
+    def noting(view: Any, vault: Any, regions: Any, record: dict[str, Any],
+               begins: Callable[[Any], object] = lambda version: None) -> Any:
+        def note(version: Any) -> None:  # not before: a repair may have had all give it up
+            lines = [f"{step_of(record)} {name} {crc:08x}\n"
+                     for name, crc in checksums_of(regions, record).items()]
+            with open(f"{directory}/twin-{slot}-{os.getpid()}.txt", "a") as file:
+                file.write("".join(lines))
+            begins(version)
+
+        return take(view, vault, regions, record, note)
 
     coordinated.take_checkpoint = noting
 
