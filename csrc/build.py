@@ -53,7 +53,8 @@ SOURCES = {
         "gf_x86.c",
     ],
     "wire": [
-        *("agent.c", "peer.c", "apply.c", "grant.c", "failpoint.c", "reply.c", "combine.c"),
+        *("agent.c", "peer.c", "apply.c", "grant.c", "files.c", "failpoint.c", "reply.c",
+          "combine.c"),
         *("ledger.c", "parts.c", "roles.c", "origin.c", "await.c", "retransmit.c", "engine.c"),
         *("tcp.c", "tcp_connection.c", "message.c", "sum.c", "mirror.c", "merge.c", "spokes.c",
           "detached.c"),

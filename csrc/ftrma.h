@@ -646,6 +646,17 @@ struct ftrma_mail; /* as one process has opened it */
 /* Create the file of the mail between so many processes, with rings of ring_bytes (a multiple of
    4096) and so many words, all 0. 0 or -errno. */
 int ftrma_mail_create(const char *path, int procs, uint64_t ring_bytes, uint64_t words);
+/* Offsets in such a file, in bytes, for processes of other nodes that write there. The words of a process
+   lie place_bytes behind those of the process before. The words of the ring `to` * procs + `from` lie
+   pair_bytes behind those of the ring before, and its data ring_bytes. All that lies in front of `data` may
+   be SET (wire.h). */
+struct ftrma_mail_spots {
+    uint64_t generation, deaths;
+    uint64_t bells, dead, joined, place_bytes;
+    uint64_t written, read, pair_bytes;
+    uint64_t data, words, file_bytes;
+};
+void ftrma_mail_find(int procs, uint64_t ring_bytes, uint64_t words, struct ftrma_mail_spots *spots);
 /* Map it, as process `me`. 0 or -errno. */
 int ftrma_mail_open(const char *path, int me, struct ftrma_mail **mail);
 /* Tell deaths that this process notices in this mail from now on, those of before, too. */

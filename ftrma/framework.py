@@ -186,7 +186,7 @@ def claim(name: str, way: str = "reentry", *, forfeit: bool = False, most: int =
         forfeit: they do so also if more is lost than can be rebuilt, which otherwise ends the job:
             then no version is committed any more, and there are no entries.
         most: with "told" so many members there can be with those that come later
-            (`Members.start`), who are no more than those of the launch.
+            (`Members.start`), who are no more than those of the launch; none over several nodes.
 
     Returns:
         With "told" the processes that run the program: the same object in the whole attempt. A
@@ -196,8 +196,8 @@ def claim(name: str, way: str = "reentry", *, forfeit: bool = False, most: int =
     Raises:
         ValueError: the name or way is not allowed.
         FtrmaError: another framework has claimed failures, or slots disagree; the job's policy is
-            "causal", which wants no recovery but replay; with "told" the job runs over several
-            nodes, or is not under ``ftrma run`` and has several processes.
+            "causal", which wants no recovery but replay; with "told" the job is not under
+            ``ftrma run`` and has several processes.
 
     MPI: collective over all slots; waits until all have come to it. Local on a spare.
     Fault: unwinds when all go back. A failure that comes while some have claimed is handled as one

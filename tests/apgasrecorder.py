@@ -82,7 +82,7 @@ def record(kind: str, subject: str, /, **more: Any) -> None:
 
 def _write(kind: str, subject: str, more: dict[str, Any]) -> None:
     assert Pen.file is not None
-    line = json.dumps([members().attempt, time.monotonic_ns(), kind, subject, more]) + "\n"
+    line = json.dumps([members().attempt, time.time_ns(), kind, subject, more]) + "\n"
     os.write(Pen.file, line.encode())
 
 

@@ -245,6 +245,7 @@ class FakeView:
     domains: Domains | None = None
     aware = NO_LEVEL
     remote_files: Files | None = None
+    post_office: Any = None
     several_nodes = False
     critical: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     leads_node = False

@@ -1,7 +1,7 @@
 /* Mail: messages, shared words and deaths in one order, for a framework that is told of deaths.
  *
- * One file has everything. Each ordered pair of processes has a ring of its own, with one writer
- * and one reader. A record becomes visible by the store of its end, so a death of the writer leaves
+ * One file of a node has everything. Each ordered pair of processes has a ring of its own, with one
+ * writer and one reader. A record becomes visible by the store of its end, so a death of the writer leaves
  * it whole or absent, and all that the dead have written can still be read. A ring that is full
  * refuses; nobody waits for a reader.
  *
@@ -10,6 +10,10 @@
  *
  * Whoever changes something that another process looks at rings that one's bell. A waiter reads its
  * bell, then looks, then waits until the bell is another.
+ *
+ * Over several nodes each node has such a file, and a process writes to those of other nodes by
+ * their agents (ftrma/fabric/nodes_mail.py): a ring lies with its reader, and the words of the first
+ * node count. There the list of deaths is written by one process alone.
  */
 #define _GNU_SOURCE
 #include "mail.h"
@@ -25,16 +29,16 @@
 
 #include "control.h"
 
-#define MAGIC 0x4654524d4d410001ull /* "FTRMMA", layout 1 */
+#define MAGIC 0x4654524d4d410002ull /* "FTRMMA", layout 2 */
 #define LINE 128
 #define SKIP UINT32_MAX /* in place of a record's length: go on at the ring's begin */
 /* Time for which a waiter looks before it sleeps. Others may need the processor meanwhile. */
 #define SPIN_NS 50000
 
 struct place {
-    struct ftrma_bell bell;
-    uint32_t dead, joined;
-    char pad[LINE - sizeof(struct ftrma_bell) - 8];
+    struct ftrma_bell bell, spare; /* an agent rings two; nobody sleeps at the second one */
+    uint64_t dead, joined;
+    char pad[LINE - 2 * sizeof(struct ftrma_bell) - 16];
 };
 
 /* Both ends count all bytes that have ever passed; each has cache lines of its own. */
@@ -54,7 +58,7 @@ struct header {
     uint32_t procs, pad;
     uint64_t generation;
     uint64_t started; /* processes that were started later; written by who starts them */
-    int32_t deaths[FTRMA_MAX_PROCS]; /* proc + 1 in the order of their deaths; 0: no more */
+    uint64_t deaths[FTRMA_MAX_PROCS]; /* proc + 1 in the order of their deaths; 0: no more */
 };
 
 struct ftrma_mail {
@@ -113,6 +117,26 @@ int ftrma_mail_create(const char *path, int procs, uint64_t ring_bytes, uint64_t
     if (error)
         unlink(path);
     return error;
+}
+
+void ftrma_mail_find(int procs, uint64_t ring_bytes, uint64_t words, struct ftrma_mail_spots *spots)
+{
+    struct ftrma_mail m;
+    lay_out(&m, NULL, (uint32_t)procs, ring_bytes, words);
+    uint64_t place = (uint64_t)(uintptr_t)m.place, ring = (uint64_t)(uintptr_t)m.ring;
+    *spots = (struct ftrma_mail_spots){
+        .generation = offsetof(struct header, generation),
+        .deaths = offsetof(struct header, deaths),
+        .bells = place + offsetof(struct place, bell),
+        .dead = place + offsetof(struct place, dead),
+        .joined = place + offsetof(struct place, joined),
+        .place_bytes = sizeof *m.place,
+        .written = ring + offsetof(struct ring, written),
+        .read = ring + offsetof(struct ring, read),
+        .pair_bytes = sizeof *m.ring,
+        .data = (uint64_t)(uintptr_t)m.data,
+        .words = (uint64_t)(uintptr_t)m.words,
+        .file_bytes = m.file_bytes};
 }
 
 int ftrma_mail_open(const char *path, int me, struct ftrma_mail **mail)
@@ -212,13 +236,13 @@ int ftrma_mail_joined(const struct ftrma_mail *m, int proc)
 void ftrma_mail_note_death(struct ftrma_mail *m, int proc)
 {
     struct header *h = m->h;
-    uint64_t i = 0;
+    uint64_t i = 0, its = (uint64_t)proc + 1;
     STORE(&m->place[proc].dead, 1);
     for (;; i++) {
-        int32_t found = 0;
-        if (__atomic_compare_exchange_n(&h->deaths[i], &found, proc + 1, 0, __ATOMIC_SEQ_CST,
+        uint64_t found = 0;
+        if (__atomic_compare_exchange_n(&h->deaths[i], &found, its, 0, __ATOMIC_SEQ_CST,
                                         __ATOMIC_SEQ_CST)
-            || found == proc + 1)
+            || found == its)
             break;
     }
     uint64_t seen = LOAD(&h->generation);
@@ -234,7 +258,7 @@ uint64_t ftrma_mail_generation(const struct ftrma_mail *m)
 
 int ftrma_mail_death(const struct ftrma_mail *m, uint64_t number)
 {
-    return LOAD(&m->h->deaths[number]) - 1;
+    return (int)LOAD(&m->h->deaths[number]) - 1;
 }
 
 int ftrma_mail_dead(const struct ftrma_mail *m, int proc)
@@ -242,11 +266,17 @@ int ftrma_mail_dead(const struct ftrma_mail *m, int proc)
     return (int)LOAD(&m->place[proc].dead);
 }
 
+/* 1: whoever notices a death tells it; over several nodes one process does, in its order. */
+static int told_here(void)
+{
+    return LOAD(&ftrma_ctl->nodes) == 1;
+}
+
 void ftrma_mail_attach(struct ftrma_mail *m)
 {
     int index;
     STORE(&of_job, m);
-    for (int p = 0; p < (int)ftrma_ctl->nprocs; p++)
+    for (int p = 0; p < (int)ftrma_ctl->nprocs && told_here(); p++)
         if (LOAD(&ftrma_ctl->proc[p].state) == FTRMA_DEAD
             && ftrma_role_of(ftrma_ctl, p, &index) != FTRMA_ROLE_CHECKSUM)
             ftrma_mail_note_death(m, p);
@@ -255,7 +285,7 @@ void ftrma_mail_attach(struct ftrma_mail *m)
 void ftrma_mail_note(int proc)
 {
     struct ftrma_mail *m = LOAD(&of_job);
-    if (m)
+    if (m && told_here())
         ftrma_mail_note_death(m, proc);
 }
 

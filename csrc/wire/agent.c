@@ -13,6 +13,7 @@
 
 #include "apply.h"
 #include "failpoint.h"
+#include "files.h"
 #include "grant.h"
 #include "message.h"
 #include "peer.h"
@@ -226,6 +227,8 @@ static const char *obey(struct ftrma_peer *peer, const struct ftrma_wire_head *h
         ftrma_reply_reject(peer, head, early ? FTRMA_WIRE_EARLY : FTRMA_WIRE_HELD, 0);
         return NULL;
     }
+    if (head->kind == FTRMA_WIRE_FILE)
+        return ftrma_files_serve(peer, head, payload);
     if (head->kind == FTRMA_WIRE_FLUSH) {
         ftrma_reply_acks(peer, head->target, head->number);
         return NULL;

@@ -77,6 +77,11 @@ static const char *set_fault(const struct ftrma_wire_head *head)
     return head->offset % sizeof(uint64_t) ? "offset does not fit a word" : NULL;
 }
 
+static const char *file_fault(const struct ftrma_wire_head *head)
+{
+    return head->offset >= FTRMA_WIRE_FILES ? "neither look nor make nor remove" : NULL;
+}
+
 static const char *roles_fault(const struct ftrma_wire_head *head)
 {
     return head->operand > 1 ? "neither yes nor no" : NULL;
@@ -123,6 +128,7 @@ static const struct form forms[FTRMA_WIRE_KINDS] = {
     [FTRMA_WIRE_RELEASE] = {FTRMA_WIRE_REQUESTS | FTRMA_WIRE_REPLIES, 0, 0, 0, 0, NULL},
     [FTRMA_WIRE_ROLES] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0, roles_fault},
     [FTRMA_WIRE_RESEND] = {FTRMA_WIRE_REQUESTS, 0, 0, 0, 0, NULL},
+    [FTRMA_WIRE_FILE] = {FTRMA_WIRE_REQUESTS, 0, 1, FTRMA_WIRE_NAME_BYTES - 1, 1, file_fault},
     [FTRMA_WIRE_DONE] = {FTRMA_WIRE_REPLIES, 0, 0, 0, 0, NULL},
     [FTRMA_WIRE_DATA] = {FTRMA_WIRE_REPLIES, 0, 1, FTRMA_WIRE_PAYLOAD_BYTES, 0, NULL},
     [FTRMA_WIRE_ACK] = {FTRMA_WIRE_REPLIES, 0, 0, FTRMA_WIRE_PAYLOAD_BYTES, 0, ack_fault},

@@ -218,6 +218,21 @@ int ftrma_origin_set(struct ftrma_origin *o, uint32_t target, uint32_t window, u
     return result ? result : put(o, target, &head, NULL, 0, NULL, 0);
 }
 
+int ftrma_origin_file(struct ftrma_origin *o, uint32_t target, uint32_t window, int how,
+                      uint64_t bytes, const char *name, int64_t *told)
+{
+    size_t length = strlen(name);
+    struct ftrma_wire_head head = {.kind = FTRMA_WIRE_FILE, .target = target, .window = window,
+                                   .length = (uint32_t)length, .offset = (uint64_t)how,
+                                   .operand = bytes};
+    int result = length < FTRMA_WIRE_NAME_BYTES ? check(o, target) : -EINVAL;
+    if (!result)
+        result = ftrma_await_query(o, o->targets[target].node, &head, name, NULL, 0);
+    if (!result)
+        *told = (int64_t)o->query.told;
+    return result;
+}
+
 size_t ftrma_origin_pending(struct ftrma_origin *o, uint32_t target)
 {
     return target < o->ntargets ? o->targets[target].kept.to - o->targets[target].kept.from : 0;

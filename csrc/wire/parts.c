@@ -15,6 +15,13 @@
 
 /* ---- places ---- */
 
+/* 1: there is room for two bells in the head of the part's file. */
+static int has_bells(const struct ftrma_wire_part *place)
+{
+    uint64_t bytes = 2 * sizeof(struct ftrma_bell);
+    return place->head >= bytes && place->bells <= place->head - bytes && place->bells % 8 == 0;
+}
+
 int ftrma_parts_place(struct ftrma_ledger *l, uint32_t index, const struct ftrma_wire_part *place)
 {
     int plain = place->words == FTRMA_WIRE_PLAIN;
@@ -23,7 +30,7 @@ int ftrma_parts_place(struct ftrma_ledger *l, uint32_t index, const struct ftrma
         || !*place->file || !memchr(place->file, 0, sizeof place->file)
         || strchr(place->file, '/') || (!place->pid && place->at % 8)
         || (!plain && (place->words % 8 || words_end < place->words))
-        || (place->head < 2 * sizeof(struct ftrma_bell) && !(plain && !place->head)))
+        || (!has_bells(place) && !(plain && !place->head)))
         return -EINVAL;
     struct ftrma_ledger_part *part = &l->parts[index];
     STORE(&part->taken, 1);
@@ -202,7 +209,14 @@ int ftrma_parts_write(struct ftrma_ledger *l, uint32_t part, uint64_t offset, co
     const struct ftrma_wire_part *place = &l->parts[part].place;
     if (place->pid)
         return move_private(place, offset, (void *)(uintptr_t)from, n, 1);
-    memcpy(l->mapped[part].map + place->at + offset, from, n);
+    char *to = l->mapped[part].map + place->at + offset;
+    if (n == sizeof(uint64_t) && (uintptr_t)to % sizeof(uint64_t) == 0) {
+        uint64_t word; /* others read it without a lock, and what is read next is behind it */
+        memcpy(&word, from, sizeof word);
+        STORE((uint64_t *)(void *)to, word);
+    } else {
+        memcpy(to, from, n);
+    }
     return 0;
 }
 
@@ -282,10 +296,10 @@ void ftrma_parts_finish_roles(struct ftrma_ledger *l)
 
 /* ---- processes of the node ---- */
 
-/* The two bells at which processes of the node sleep; the part's file begins with them. */
+/* The two bells at which processes of the node sleep. */
 static struct ftrma_bell *bells(struct ftrma_ledger *l, uint32_t part)
 {
-    return (struct ftrma_bell *)(void *)l->mapped[part].map;
+    return (struct ftrma_bell *)(void *)(l->mapped[part].map + l->parts[part].place.bells);
 }
 
 int ftrma_parts_sleepers(struct ftrma_ledger *l, uint32_t part)

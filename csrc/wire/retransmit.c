@@ -76,7 +76,7 @@ void ftrma_retransmit_query(struct ftrma_origin *o)
     int waits = head->kind == FTRMA_WIRE_GET || head->kind == FTRMA_WIRE_GETV;
     if (head->kind != FTRMA_WIRE_ROLES)
         head->roles_number = o->roles_number;
-    head->generation = waits ? t->generation : 0;
+    head->generation = waits || head->kind == FTRMA_WIRE_FILE ? t->generation : 0;
     if (connection && !(waits && t->refused))
         ftrma_connection_send(connection, head, o->query.payload);
 }

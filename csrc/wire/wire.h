@@ -16,7 +16,7 @@
 #include <stdint.h>
 
 /* CFFI-BEGIN */
-#define FTRMA_WIRE_FORMAT 5 /* version of the messages; both ends of a connection need the same */
+#define FTRMA_WIRE_FORMAT 6 /* version of the messages; both ends of a connection need the same */
 #define FTRMA_WIRE_PAYLOAD_BYTES 262144 /* at most, behind a head; longer accesses are cut up */
 #define FTRMA_WIRE_ATOMIC_BYTES 1024 /* at most, of one accumulate; longer ones are cut up */
 #define FTRMA_WIRE_RUNS 4096         /* at most, of one PUTV or GETV */
@@ -58,9 +58,11 @@ enum ftrma_wire_kind {
     FTRMA_WIRE_ROLES,   /* new roles; operand 1: forget numbers, answers and locks (a rollback) */
     FTRMA_WIRE_RESEND,  /* rejected requests to this target follow; number: how many RESENDs were
                            sent; has no reply */
+    FTRMA_WIRE_FILE,    /* payload: name of a plain file beside the ledger, which becomes a part of
+                           this window; offset: enum ftrma_wire_file; operand: bytes */
     /* Replies. */
-    FTRMA_WIRE_DONE,      /* to LOCK (operand: the SC), UNLOCK, HOLD, RELEASE, ROLES, and NUMBER
-                             (operand: the number) */
+    FTRMA_WIRE_DONE,      /* to LOCK (operand: the SC), UNLOCK, HOLD, RELEASE, ROLES, NUMBER (operand:
+                             the number), and FILE (operand: its bytes, or a negative errno value) */
     FTRMA_WIRE_DATA,      /* to GET and GETV; payload: the bytes */
     FTRMA_WIRE_ACK,       /* to FLUSH, or unasked; payload: struct ftrma_wire_ack of records */
     FTRMA_WIRE_ANSWER,    /* to ACC, FOP and CAS; payload: struct ftrma_wire_answer from clock on */
@@ -90,6 +92,14 @@ enum ftrma_wire_lock {
     FTRMA_WIRE_CHANGE, /* keeps all other changes of the part out, for a change that no ACC, FOP or
                           CAS can do */
     FTRMA_WIRE_LOCKS
+};
+
+/* Wishes of a FILE request. */
+enum ftrma_wire_file {
+    FTRMA_WIRE_LOOK, /* nothing but its length */
+    FTRMA_WIRE_MAKE, /* at least so many bytes, whose memory is taken; 0: it becomes empty */
+    FTRMA_WIRE_REMOVE,
+    FTRMA_WIRE_FILES
 };
 
 enum ftrma_wire_op {
@@ -187,8 +197,9 @@ struct ftrma_wire_part {
     uint64_t at, bytes; /* the part begins at this offset, or address */
     uint64_t words;     /* offset of its struct ftrma_wire_words in the file. A part with
                            FTRMA_WIRE_PLAIN has no words: it allows PUT, GET and SET alone */
-    uint64_t head;      /* bytes at the beginning of the file whose words can be SET. Two bells come
-                           first in them; 0: there are neither */
+    uint64_t head;      /* bytes at the beginning of the file whose words can be SET. 0: there are
+                           none */
+    uint64_t bells;     /* offset of two bells in the head: a SET rings them */
     char file[FTRMA_WIRE_NAME_BYTES]; /* beside the ledger */
 };
 
@@ -392,12 +403,18 @@ int ftrma_origin_number(struct ftrma_origin *origin, uint32_t target, uint64_t *
    waits for it, too. */
 int ftrma_origin_set(struct ftrma_origin *origin, uint32_t target, uint32_t window, uint64_t word,
                      uint64_t value);
+/* Ask for a plain file of the target's node, which becomes a part of the window.
+   how: enum ftrma_wire_file. [out] told: its bytes, or a negative errno value. */
+int ftrma_origin_file(struct ftrma_origin *origin, uint32_t target, uint32_t window, int how,
+                      uint64_t bytes, const char *name, int64_t *told);
 /* Have the agent of a target reject requests to it, or accept them again. */
 int ftrma_origin_hold(struct ftrma_origin *origin, uint32_t target, int hold);
 /* Have the agent of a node take new roles. forget: a rollback. */
 int ftrma_origin_tell_roles(struct ftrma_origin *origin, uint32_t node, uint32_t roles_number,
                             int forget);
 /* CFFI-END */
+
+#define FTRMA_WIRE_OWN_FILE "own-" /* begin of the names of files that FILE makes */
 
 /* In the lock word of a part, the agent stands for all other nodes. */
 #define FTRMA_LOCK_OWNER 0xffffu         /* the exclusive holder is of another node */

@@ -1,8 +1,9 @@
 """Reaches the agents of all nodes, for one process of a job over several nodes.
 
-A process has up to two origins of the wire. One is its slot's: by it the data plane reaches windows
-on other nodes. The other is the process's own: by it repairs read vaults and logs, and ask agents
-to hold accesses back. Behind the slots each node is a target, for what a node has beside windows.
+A process has up to three origins of the wire. One is its slot's: by it the data plane reaches
+windows on other nodes. Another one is the process's own: by it repairs read vaults and logs, and
+ask agents to hold accesses back. The third one is for the mail of a framework (`post_office`).
+Behind the slots each node is a target, for what a node has beside windows.
 """
 
 from __future__ import annotations
@@ -23,6 +24,11 @@ from .remote import Files
 from .round_changed import RoundChanged
 
 
+def origins_of(slots: int, processes: int) -> int:
+    """Number of origins that a job has."""
+    return slots + 2 * processes
+
+
 class AgentAccess:
     """The origins of a process, and the descriptors by which agents wake it.
 
@@ -36,6 +42,8 @@ class AgentAccess:
     Attributes:
         files: the way to files on other nodes.
     """
+
+    NEWEST = 2**32 - 1  # incarnation behind which none comes
 
     def __init__(
         self, key: Key, table: NodeTable, addresses: Sequence[Address], slots: int,
@@ -67,6 +75,14 @@ class AgentAccess:
         if self.attempt_round:  # or agents would take the origin for one of an earlier attempt
             made.origin.take_roles(self.attempt_round, forget=True)
         return made
+
+    def mail_origin(self, proc: Proc, incarnation: int) -> Asking:
+        """Make the origin by which a process reaches the mail of other nodes, anew.
+
+        Args:
+            incarnation: agents serve the greatest that has come.
+        """
+        return self._origin(self.slots + len(self.table.nodes) + proc, incarnation)
 
     def _origins(self) -> list[Origin]:
         return [asking.origin for asking in (self.of_slot, self.own) if asking]

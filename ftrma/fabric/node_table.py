@@ -50,7 +50,7 @@ class NodeTable:
         if self.first_on_node:
             # Words of a launch before would be taken for those of this one. So would the vault of a
             # process that was a spare, when this launch's process of that number takes a role.
-            for pattern in ("comm-*", "window-*", "demand-*", "vault-*"):
+            for pattern in ("comm-*", "window-*", "demand-*", "mail-*", "own-*", "vault-*"):
                 for left in self.directory.glob(pattern):
                     left.unlink()
 

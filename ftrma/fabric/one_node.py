@@ -26,6 +26,7 @@ from ..native.shared import Control, Proc, Slot, Version
 from . import plans, story
 from .control_file import place_of_kill
 from .control_words import ControlWords
+from .post_office import PostOffice
 from .remote import Files
 from .round_changed import RoundChanged
 
@@ -49,6 +50,7 @@ class OneNodeView:
     aware = NO_LEVEL
     critical: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
     remote_files: Files | None = None
+    post_office: PostOffice | None = None
 
     def __init__(
         self, directory: Path, key: Key, proc: Proc, ctl: Control | None = None

@@ -31,10 +31,11 @@ class File(IntEnum):
     """Kinds of files.
 
     A vault has the number of its process, or, without a process, a number behind those of all
-    processes. Other files have the number of their slot.
+    processes. A mail has the number of the process that takes it. Other files have the number of
+    their slot.
     """
 
-    VAULT, LOG, DEMAND = range(3)
+    VAULT, LOG, DEMAND, MAIL = range(4)
 
 
 class Files:

@@ -42,13 +42,14 @@ from ..native.shared import Control, Proc, Slot
 from . import link as links
 from . import remote_logs, saved
 from .absence import stopped
-from .agent_access import AgentAccess
+from .agent_access import AgentAccess, origins_of
 from .agents import NodeAgent
 from .control_file import log_bytes, make_control, write_roles
 from .control_words import ControlWords
 from .link import Link
 from .node_table import NodeTable
 from .one_node import OneNodeView
+from .post_office import PostOffice
 from .remote import File
 from .story import Agentdeath, Event, parse, plain
 
@@ -109,6 +110,9 @@ class SeveralNodesView(OneNodeView):
             self.agents = AgentAccess(link.key, table, self.addresses, self.layout.slots,
                                       self.requested_round)
             self.remote_files = self.agents.files
+            self.post_office = PostOffice(
+                self.agents, self.alive, self.alarmed, lambda: int(self.words.attempt),
+                lambda: self.bell, self.wait_for_bell)
             mpi.COMM_WORLD.Barrier()  # agents can wake every process from here on
         self.reach_holders()
 
@@ -145,7 +149,7 @@ class SeveralNodesView(OneNodeView):
             self._fill_control(ctl, placement)
             write_rules(ctl)
             if has_agent:
-                agent.make(slots + len(table.hosts), slots + len(table.names),
+                agent.make(origins_of(slots, len(table.hosts)), slots + len(table.names),
                            mirrored.regions(ctl))
                 ledger = wire.ledger_open(table.directory / "ledger")
                 wire.ledger_clocks(ledger, "control", slots, *mirrored.clocks())

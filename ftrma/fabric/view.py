@@ -23,6 +23,7 @@ from ..native import job
 from ..native.shared import Proc, Slot, Version
 from . import remote
 from .plans import PublishedPlan
+from .post_office import PostOffice
 from .story import Event
 from .words import Words
 
@@ -244,12 +245,14 @@ class JobFiles(Protocol):
     Attributes:
         directory: of the job on this node.
         remote_files: the way to files on other nodes; None: all processes are on this node.
+        post_office: opens mails of frameworks over several nodes; None: see above.
         mapped_vaults: vaults of other processes that this one has mapped.
         critical: held while a vault is written that must not be left half written.
     """
 
     directory: Path
     remote_files: remote.Files | None
+    post_office: PostOffice | None
     mapped_vaults: dict[Proc, Any]
     critical: contextlib.AbstractContextManager[Any]
 

@@ -55,6 +55,14 @@ class NoRoom(FtrmaError):
     """
 
 
+class NodeLost(FtrmaError):
+    """The node is lost that has a file of a framework's, and the file with it.
+
+    MPI: raised in the process that reads or writes the file.
+    Fault: all of the node died, or its network.
+    """
+
+
 class CorruptVault(FtrmaError):
     """A stored block does not match its checksum and cannot be rebuilt.
 

@@ -78,7 +78,7 @@ class RankState:
     spared: set[int] = field(default_factory=set)  # dead ranks without which the others go on
     tells: bool = False  # a framework is told of deaths; nothing else is done, but about slot 0's
     told: list[Peer] = field(default_factory=list)  # whose deaths were told in this attempt
-    one_node: bool = False  # a framework has been told of deaths, which it is on one node only
+    one_node: bool = False  # a framework was told of deaths, and all processes were on one node
     spent: set[int] = field(default_factory=set)  # --kill rules that have struck agents
     arrivals: dict[str, Arrivals] = field(default_factory=dict)  # by host
     splits: dict[frozenset[str], Split] = field(default_factory=dict)  # by their hosts
@@ -103,7 +103,7 @@ class RankState:
     def note_tells(self, tells: bool) -> None:
         """From now on a framework is told of deaths, or not any more."""
         self.tells = tells
-        self.one_node |= tells
+        self.one_node |= tells and len({peer.host for peer in self.links.values()}) == 1
         noticed, self.deaths = self.deaths, []
         for peer in noticed:
             self.note_death(peer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,10 +32,36 @@ class Sent(IntEnum):
 SENT = {int(sent): sent for sent in Sent}  # a lookup takes less time than a call
 
 
+class Spots(NamedTuple):
+    """Offsets in a mail's file, in bytes; ``csrc/ftrma.h`` says how they follow."""
+
+    generation: int
+    deaths: int
+    bells: int
+    dead: int
+    joined: int
+    place_bytes: int
+    written: int
+    read: int
+    pair_bytes: int
+    data: int
+    words: int
+    file_bytes: int
+    ring_bytes: int
+
+
 def ring_bytes(processes: int) -> int:
     """Size of a ring, of which a job has one for each ordered pair of processes."""
     fair = RINGS_BYTES // processes**2 // 4096 * 4096
     return min(MOST_RING_BYTES, max(LEAST_RING_BYTES, fair))
+
+
+def find_spots(processes: int) -> Spots:
+    """Say where things are in the file of a mail of so many processes."""
+    found, size = c.ffi.new("struct ftrma_mail_spots *"), ring_bytes(processes)
+    c.lib.ftrma_mail_find(processes, size, WORDS, found)
+    places = {name: int(getattr(found, name)) for name in Spots._fields if name != "ring_bytes"}
+    return Spots(**places, ring_bytes=size)
 
 
 def create(path: Path, processes: int) -> None:
@@ -113,10 +139,12 @@ class Mail:
 
     Attributes:
         limit_bytes: most bytes of a message.
+        files: files on the nodes of other processes; None: all processes are on one node.
         words: that all processes share.
     """
 
     OK, FULL, DEAD = Sent.OK, Sent.FULL, Sent.DEAD
+    files: Any = None
 
     def __init__(self, path: Path, me: int) -> None:
         opened = c.ffi.new("struct ftrma_mail **")

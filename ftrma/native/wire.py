@@ -23,6 +23,7 @@ from .wireconstants import NODES as NODES
 from .wireconstants import PAYLOAD_BYTES as PAYLOAD_BYTES
 from .wireconstants import PLAIN as PLAIN
 from .wireconstants import Failpoint as Failpoint
+from .wireconstants import FileHow as FileHow
 from .wireconstants import Kind as Kind
 from .wireconstants import Lock as Lock
 from .wireconstants import MirrorKind as MirrorKind
@@ -153,16 +154,20 @@ def ledger_ring(ledger: Ledger) -> None:
 
 def ledger_share(
     ledger: Ledger, *, window: int, target: int, generation: int, file: str, size_bytes: int,
-    head_bytes: int,
+    head_bytes: int, bells: int = 0,
 ) -> None:
     """Make a whole plain file a part, unless another process of the node has.
+
+    Args:
+        head_bytes: at the file's begin, whose words can be set.
+        bells: where two bells lie in them, which that rings.
 
     Raises:
         FtrmaError: another file is this part.
     """
     place = _ffi.new("struct ftrma_wire_part *", {
         "window": window, "target": target, "generation": generation, "bytes": size_bytes,
-        "words": PLAIN, "head": head_bytes, "file": file.encode(),
+        "words": PLAIN, "head": head_bytes, "bells": bells, "file": file.encode(),
     })
     _check(_lib().ftrma_parts_share(ledger, place), f"placing {file}")
 
@@ -437,6 +442,17 @@ class Origin:
         found = _ffi.new("uint64_t *")
         self._judge(_lib().ftrma_origin_number(self._c, target, found), "asking for a number")
         return int(found[0])
+
+    def file(self, target: int, window: int, how: FileHow, name: str, size_bytes: int = 0) -> int:
+        """Ask for a plain file of the target's node, which becomes a part of the window.
+
+        Returns:
+            Its bytes; a negative errno value if the agent's node has refused.
+        """
+        told = _ffi.new("int64_t *")
+        self._judge(_lib().ftrma_origin_file(self._c, target, window, how, size_bytes,
+                                             name.encode(), told), f"asking for {name}")
+        return int(told[0])
 
     # -- accesses -----------------------------------------------------------------------------
 

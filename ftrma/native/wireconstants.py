@@ -42,6 +42,13 @@ class Kind(IntEnum):
     ANSWER, REJECTED = _number("ANSWER"), _number("REJECTED")
     OLD_ROLES, BROKEN = _number("OLD_ROLES"), _number("BROKEN")
     MIRROR, MIRRORED = _number("MIRROR"), _number("MIRRORED")
+    FILE = _number("FILE")
+
+
+class FileHow(IntEnum):
+    """Wishes of a request for a plain file on another node."""
+
+    LOOK, MAKE, REMOVE = _number("LOOK"), _number("MAKE"), _number("REMOVE")
 
 
 class Why(IntEnum):

@@ -1,20 +1,24 @@
 """Opens the mail of a framework that is told of deaths, in the processes that run its program.
 
 Slots claim together; slot 0 has the mail made before, and deaths told behind it. A spare runs the
-program once deaths are told, so it finds all of that.
+program once deaths are told, so it finds all of that. Over several nodes each node has a file of
+the mail, which the first one who opens it there makes.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..fabric.nodes_mail import NodesMail
 from ..fabric.view import JobView
 from ..host.errors import FtrmaError, Rollback
+from ..host.helper import Helper
 from ..native import mail
 from ..native.shared import Proc
 from ..protocol.deaths import report_deaths
@@ -58,28 +62,32 @@ def path_of(view: JobView) -> Path:
     return view.directory / f"mail-{view.words.attempt}"
 
 
-def refusal_of_nodes(view: JobView) -> str:
-    """Say why a job over several nodes has no mail, and what to do instead."""
-    procs = view.all_procs()
-    hosts = list(dict.fromkeys(map(view.host_of, procs)))
-    return (f"deaths are told on one node only, and the job's processes are on {len(hosts)}. Have "
-            f"all {len(procs)} on one, checksum ranks and spares among them, as by --mpirun "
-            f'"--host {hosts[0]}:{len(procs)}"')
-
-
 def create(view: JobView, most: int) -> None:
-    """Make the mail of this attempt, as slot 0 before anybody opens it.
+    """Make this node's file of the mail of this attempt, before anybody opens it.
+
+    On one node slot 0 does, over several each slot and spare; the first one's stays.
 
     Raises:
         NoRoom: no shared memory is left.
     """
-    path_of(view).unlink(missing_ok=True)
-    processes = len(view.all_procs())
-    mail.create(path_of(view), processes + len(late(len(everyone(view)), processes, most)))
-    for path in view.directory.glob("mail-*"):
-        if path != path_of(view):
+    path, processes = path_of(view), len(view.all_procs())
+    processes += len(late_numbers(view, most))
+    if not view.post_office:
+        path.unlink(missing_ok=True)
+        mail.create(path, processes)
+    elif not path.exists():
+        own = path.with_name(f"{path.name}.{view.proc}")
+        own.unlink(missing_ok=True)
+        mail.create(own, processes)
+        with contextlib.suppress(FileExistsError):
+            os.link(own, path)
+        own.unlink()
+    if view.post_office:
+        view.post_office.share(path, view.words.attempt)
+    for old in view.directory.glob("mail-*"):
+        if old.name.partition(".")[0] != path.name:
             with contextlib.suppress(OSError):
-                path.unlink()
+                old.unlink()
 
 
 def keep_seats(view: JobView) -> None:
@@ -88,6 +96,7 @@ def keep_seats(view: JobView) -> None:
     A spare that takes one without having seen that is waited for: it is no member then.
     """
     view.keep_seats()
+    view.synchronize()
     while True:
         seen = view.bell
         view.unwind_if_alarmed()
@@ -98,9 +107,30 @@ def keep_seats(view: JobView) -> None:
 
 def join(view: JobView) -> mail.Mail:
     """Open the mail of this attempt, and have deaths told there."""
-    opened = mail.Mail(path_of(view), view.proc)
+    path, office = path_of(view), view.post_office
+    opened = (office.open_mail(path, view.words.attempt, view.slot_holders()[0]) if office
+              else mail.Mail(path, view.proc))
     opened.attach()
     return opened
+
+
+def tell_deaths(view: JobView, opened: mail.Mail) -> None:
+    """Have deaths told, those of before first, as slot 0 behind its `join`.
+
+    Over several nodes a thread of this process tells them.
+    """
+    if view.post_office and isinstance(opened, NodesMail):
+        order = view.post_office.order(opened, everyone(view), lambda: report_deaths(view),
+                                       view.ask_for_relaunch)
+        order.look()
+        Helper(order.serve, name="ftrma-deaths").start()
+    view.tell_deaths(True)  # nobody waits for a slot any more, so its death hangs nobody
+
+
+def create_as_spare(view: JobView) -> None:
+    """Make this node's file if no slot has: others may write to a spare before it has joined."""
+    if view.post_office:
+        create(view, 0)
 
 
 def join_as_spare(view: JobView, name: str) -> mail.Mail:
@@ -123,8 +153,9 @@ def facts(view: JobView, most: int, mtbf_s: float, start: Callable[[int], object
             raise Rollback("a process failed")
 
     return MemberFacts(
-        view.proc, members, late(len(members), len(view.all_procs()), most), view.layout.slots,
-        attempt, view.directory, mtbf_s, check, lambda: report_deaths(view), start)
+        view.proc, members, late_numbers(view, most), view.layout.slots,
+        attempt, view.directory, mtbf_s, check,
+        _nothing if view.post_office else lambda: report_deaths(view), start)
 
 
 def everyone(view: JobView) -> list[Proc]:
@@ -132,6 +163,12 @@ def everyone(view: JobView) -> list[Proc]:
     that are no checksum ranks."""
     slots, checksums = view.slot_holders(), view.checksum_holders()
     return [*slots, *(p for p in view.all_procs() if p not in slots and p not in checksums)]
+
+
+def late_numbers(view: JobView, most: int) -> range:
+    """Numbers of processes that may be started later in this job: over several nodes none."""
+    processes = len(view.all_procs())
+    return late(len(everyone(view)), processes, 0 if view.post_office else most)
 
 
 def late(members: int, processes: int, most: int) -> range:

@@ -39,7 +39,7 @@ from ..native.shared import Proc, Slot
 from ..protocol.repair_round import LaunchEnded, Repaired
 from ..protocol.server import Served, Server
 from ..settings import options as settings
-from . import finalization, session, speaking
+from . import deathmail, finalization, session, speaking
 from .ending import Ending
 from .imports import AheadImporter
 from .joining import join, take_stdin, take_terminal
@@ -101,6 +101,7 @@ class ProgramRunner:
                     return 0
                 if served is Served.CLAIMED:
                     self.attempt_as_place = view.words.attempt
+                    deathmail.create_as_spare(view)
                     self.prepare_attempt()
                     self.run_place()
                     continue
@@ -224,6 +225,7 @@ class ProgramRunner:
         if status := self.execute():
             self.end_with(status)
         self.view.words.me.finished = self.view.words.attempt
+        self.view.ring()  # other nodes see it then
 
     def end_with(self, status: int) -> None:
         """End the job with the program's status."""

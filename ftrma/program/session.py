@@ -308,12 +308,10 @@ class Session:
         view = self.view
         if self.mail:
             return self.mail
-        if view.several_nodes:
-            raise FtrmaError(f"claim({name!r}): {deathmail.refusal_of_nodes(view)}")
         if self.slot < 0:
             self.mail, self.claimed = deathmail.join_as_spare(view, name), True
             return self.mail
-        if self.slot == 0:
+        if self.slot == 0 or view.post_office:
             deathmail.create(view, most)
         self.claim(name, forfeit=forfeit, told=True, most=most)
         if self.slot == 0:
@@ -321,7 +319,7 @@ class Session:
         view.barrier()  # behind it all find the same members
         self.mail = deathmail.join(view)
         if self.slot == 0:
-            view.tell_deaths(True)  # nobody waits for a slot any more, so its death hangs nobody
+            deathmail.tell_deaths(view, self.mail)
             if self.spilling and view.words.attempt == 1:
                 view.tell(f"warning: --spill writes no checkpoint: {name} keeps what it saves "
                           "itself")

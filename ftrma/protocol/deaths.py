@@ -45,6 +45,8 @@ def report_deaths_of_servers(view: JobView) -> None:
     that is told of deaths has no repair of them.
     """
     others = set(view.all_procs())
+    if view.tells_deaths and view.several_nodes:
+        return  # slot 0's process reports them as it tells them
     if not view.tells_deaths:
         others -= set(view.slot_holders())
     if any(words.dead and not words.reported for words in map(view.words.process, others)):

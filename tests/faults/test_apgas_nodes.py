@@ -1,13 +1,14 @@
-"""Jobs of `ftrma.apgas` with hosts in the launcher's words: on a node that is not the launcher's.
+"""Jobs of `ftrma.apgas` with hosts in the launcher's words: over several nodes, and on another one.
 
-Law: places are on one node, whichever it is, and all holds there as on that of ``ftrma run``, also
-long after a death. Over several nodes the program is refused before it begins. If the node of all
-places is lost, the job is launched again on another one.
+Law: all holds there as in a job on the launcher's own node, also long after a death. A lost node is
+the death of all its places, and nobody else begins again; if the node of place zero is lost, or the
+only one, the job is launched again on others.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,10 +37,14 @@ def kill(*rules: str) -> list[str]:
     return [word for rule in rules for word in ("--kill", rule)]
 
 
-def job(*names: str, way: str = "place0", spares: int = 0, kills: tuple[str, ...] = ()) -> Result:
-    """Run the programs of `apgasjob.py` with all places on one node, which is another one."""
+def job(*names: str, way: str = "place0", spares: int = 0, kills: tuple[str, ...] = (),
+        nodes: int = 1) -> Result:
+    """Run the programs of `apgasjob.py`, with places in turn on so many nodes.
+
+    On one it is another node than the launcher's.
+    """
     return run_on_nodes(conformance.JOB, PLACES, "--spares", str(spares), *kill(*kills),
-                        args=[way, *names], in_turn=1, timeout=60)
+                        args=[way, *names], in_turn=nodes, timeout=60)
 
 
 # A death, and then more time than a repair may take: by `how`.
@@ -86,60 +91,49 @@ def test_a_death_is_no_failure_for_long(how: str, status: int, words: str) -> No
         assert result.results["root"] == [[1], [0, 2], [4]], result
 
 
-REFUSED = """
-import sys
-from ftrma import apgas
-apgas.run(lambda: print("begins", flush=True), finish=sys.argv[2])
-"""
-
-
-@pytest.mark.parametrize(("way", "nodes"), [
-    pytest.param("place0", 2, marks=pytest.mark.full),
-    pytest.param("none", 3, marks=pytest.mark.nightly)])
-def test_several_nodes_are_refused(way: str, nodes: int) -> None:
-    """Law: at once, with what to do, and nothing is launched again."""
-    result = run_on_nodes(REFUSED, 3, "--spares", "1", args=[way], in_turn=nodes)
-    assert result.status == 1 and not result.stdout and not kinds(result), result
-    assert (f"claim('apgas'): deaths are told on one node only, and the job's processes are on "
-            f"{nodes}. Have all 5 on one, checksum ranks and spares among them, as by --mpirun "
-            f'"--host {NODES[0]}:5"') in result.stderr, result
-    assert result.stderr.count("deaths are told") == 1, result
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("share", range(4))
-def test_programs_that_lose_places(share: int) -> None:
+@pytest.mark.parametrize(("share", "nodes"), tiers(
+    itertools.product(range(4), (1, 2, 3)), full=["0-2", "2-2"]))
+def test_programs_that_lose_places(share: int, nodes: int) -> None:
     names = conformance.DEADLY[share::4]
-    told = conformance.assert_sound(job(*names, spares=conformance.deaths_of(names)))
+    result = job(*names, spares=conformance.deaths_of(names), nodes=nodes)
+    told = conformance.assert_sound(result)
     assert len(told["dead"]) == conformance.deaths_of(names) and told["attempt"] == 1
+    assert result.stderr.count("apgas goes on without it") == len(told["dead"]), result
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("way", ["place0", "none"])
-def test_programs_without_deaths(way: str) -> None:
-    told = conformance.assert_sound(job(*conformance.QUIET, way=way))
+def test_a_place_of_another_node_dies() -> None:
+    """Law: its orphan is waited for, and the finish tells of the death."""
+    names = ("nested_finish_middle_fail",)
+    told = conformance.assert_sound(job(*names, spares=1, nodes=2))
+    assert len(told["dead"]) == conformance.deaths_of(list(names)) and told["attempt"] == 1
+
+
+@pytest.mark.parametrize(("way", "nodes"), tiers(
+    itertools.product(("place0", "none"), (1, 2, 3)), full=["place0-3", "none-2"]))
+def test_programs_without_deaths(way: str, nodes: int) -> None:
+    told = conformance.assert_sound(job(*conformance.QUIET, way=way, nodes=nodes))
     assert {*told["told"]} == {name for name in PROGRAMS if not PROGRAMS[name].deaths}
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("spares", [0, 2])
-@pytest.mark.parametrize("point", ["count", "end", "reply"])
-def test_place_zero_dies(point: str, spares: int) -> None:
-    """Law: all run the program again; without a spare in a new launch, which is on a node of its
-    own, too."""
-    result = job("storm:12", spares=spares, kills=(f"0@apgas.{point}:3",))
+@pytest.mark.parametrize(("point", "spares", "nodes"), tiers(
+    itertools.product(("count", "append", "admit", "end", "reply"), (0, 2), (1, 2)),
+    full=["append-2-2", "end-0-2"]))
+def test_place_zero_dies(point: str, spares: int, nodes: int) -> None:
+    """Law: all run the program again; without a spare in a new launch."""
+    result = job("storm:12", spares=spares, kills=(f"0@apgas.{point}:3",), nodes=nodes)
     told = conformance.assert_sound(result)
     assert told["attempt"] == 2 and told["told"]["storm:12"] == forecast(draw(12, PLACES)), told
     assert kinds(result) == ["reentry" if spares else "relaunch"], result
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("rules", [
-    "1@apgas.step:3 3@apgas.checkpoint:4", "2@apgas.step:5 0@apgas.restore",
-    "c0@time:1 2@apgas.team:8"])
-def test_an_executor_goes_on(rules: str) -> None:
+@pytest.mark.parametrize(("rules", "nodes"), tiers(
+    itertools.product(("1@apgas.step:3 3@apgas.checkpoint:4", "2@apgas.step:5 0@apgas.restore",
+                       "0@apgas.half:4", "0@apgas.published:5", "2@apgas.step:5 0@apgas.rebuild",
+                       "2@apgas.step:5 0@apgas.open:2", "c0@time:1 2@apgas.team:8"), (1, 2, 3)),
+    full=["1@apgas.step:3 3@apgas.checkpoint:4-2", "2@apgas.step:5 0@apgas.restore-2"]))
+def test_an_executor_goes_on(rules: str, nodes: int) -> None:
     """Law: in the attempt of the deaths, or, if place zero is among them, in the next one."""
-    result = job("steps:3", spares=3, kills=tuple(rules.split()))
+    result = job("steps:3", spares=3, kills=tuple(rules.split()), nodes=nodes)
     assert result.status == 0, result
     told = result.results["told"]
     assert told["attempt"] == 1 + ("0@" in rules.replace("c0@", "")), told
@@ -147,12 +141,13 @@ def test_an_executor_goes_on(rules: str) -> None:
     assert "relaunch" not in kinds(result), result
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("rules", [
-    "1@apgas.published:9 s0@apgas.load", "0@apgas.half:9 0@apgas.open:2"])
-def test_a_store(rules: str) -> None:
+@pytest.mark.parametrize(("rules", "nodes"), tiers(
+    itertools.product(("1@apgas.published:9 s0@apgas.load", "0@apgas.half:9 0@apgas.open:2",
+                       "1@apgas.mirror 2@apgas.intent"), (1, 2)),
+    full=["1@apgas.published:9 s0@apgas.load-2"]))
+def test_a_store(rules: str, nodes: int) -> None:
     result = run_on_nodes(store.PROGRAM, store.SHELVES, "--spares", "3", *kill(*rules.split()),
-                          args=[str(store.STEPS), str(store.SHELVES)], in_turn=1, timeout=60)
+                          args=[str(store.STEPS), str(store.SHELVES)], in_turn=nodes, timeout=60)
     assert result.status == 0, result
     assert result.results["root"]["contents"] == store.expected(), result
 
@@ -183,6 +178,85 @@ def test_places_that_take_messages_do_not_hang(run: Callable[..., Result]) -> No
     """Law: though they make no call of MPI for longer than the limit; nor does a dead one."""
     result = run(MESSAGES, 3, "--spares", "0", "--stall", "1", "--on-stall", "halt")
     assert result.status == 0 and not result.stats["stalls"], result
+
+
+# A place takes down its node in a step: all ranks, the agent, the launcher's daemon.
+FALLS = """
+import json, os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from apgassteps import Steps, run_steps
+from ftrma import apgas
+directory, step, ordinal, often = sys.argv[1], *map(int, sys.argv[2:])
+step_local = Steps.step_local
+
+
+def fall():
+    for pid in (int(p.name) for p in Path("/proc").iterdir() if p.name.isdigit()):
+        if pid not in (1, os.getpid()):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def step_or_fall(self, team):
+    here = apgas.group().index_of(apgas.here())
+    fallen = Path(directory) / f"fell-{{len(self.log)}}.txt"
+    if len(self.log) in range(step, step + often) and here == ordinal and not fallen.exists():
+        fallen.touch()
+        fall()
+    step_local(self, team)
+
+
+def main():
+    log = run_steps(3)
+    with open(f"{{directory}}/root.json", "w") as file:
+        json.dump([log, len(apgas.places())], file)
+
+
+Steps.step_local = step_or_fall
+apgas.run(main)
+"""
+
+
+@pytest.mark.parametrize(("ordinal", "step", "often"), tiers(
+    [*itertools.product((1, 2), (0, 2, 5, 8), (1,)), (1, 4, 2)], full=["1-5-1", "1-4-2"]))
+def test_a_node_is_lost(ordinal: int, step: int, often: int) -> None:
+    """Law: its places are dead, reserves of other nodes replace them, and the rest go on; with
+    `often` 2 the node of the replacement falls, too."""
+    program = FALLS.format(tests=str(Path(__file__).parents[1]))
+    result = run_on_nodes(program, PLACES, "--spares", "7", args=[str(step), str(ordinal),
+                          str(often)], in_turn=3, timeout=60, tidy=False)
+    assert result.status == 0 and not kinds(result), result
+    assert result.stderr.count("counts as lost") == often, result
+    log, _ = result.results["root"]
+    assert log == oracle(PLACES), result
+
+
+@pytest.mark.full
+def test_no_place_comes_later() -> None:
+    """Law: over several nodes that is refused in words, and the program goes on."""
+    program = """
+import json, sys
+from ftrma import apgas
+
+
+def main():
+    try:
+        apgas.add_places(1)
+    except ValueError as error:
+        json.dump(str(error), open(f"{sys.argv[1]}/root.json", "w"))
+
+
+apgas.run(main)
+"""
+    result = run_on_nodes(program, 2, "--spares", "1", in_turn=2)
+    assert result.status == 0, result
+    assert result.results["root"] == (
+        "add_places(1): there is room for 0 more places; start the job with more of them "
+        "(-n, --spares)"), result
 
 
 # Checkpoints go to a file that all nodes have. There is no ssh to the first node any more.

@@ -6,11 +6,21 @@ Each member but the root answers the root's question; the root gathers the answe
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from jobs import Result, run_job
+from nodes import remove_fake_ssh, run_on_nodes
 from tiers import tiers
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stand_in() -> Iterator[None]:
+    """The stand-in for ssh is there for the tests of this file."""
+    yield
+    remove_fake_ssh()
+
 
 PROGRAM = '''
 import json, os, signal, sys
@@ -124,6 +134,39 @@ def test_root_and_another(first: int, root: int) -> None:
     _, result = survey("--kill", f"{role}@survey.answer", doomed=root, spares=4)
     assert result["attempt"] == root + 1
     assert first in result["deaths"] and 0 in result["deaths"]
+    living = [p for p in result["everyone"] if p not in result["deaths"]]
+    assert result["answers"] == sorted(str(p) for p in living if p != result["me"])
+
+
+def survey_on_nodes(*options: str, nodes: int, doomed: int = 0, spares: int = 2
+                    ) -> tuple[Result, Any]:
+    """Run the program with all members in turn on so many nodes; see `survey`."""
+    job = run_on_nodes(PROGRAM, 3, "--spares", str(spares), *options, args=[str(doomed)],
+                       in_turn=nodes, timeout=60)
+    assert job.status == 0, job
+    return job, job.results["root"]
+
+
+@pytest.mark.parametrize(("rule", "nodes"), tiers(
+    [(rule, nodes) for rule in ("1", "2", "s0", "s1") for nodes in (2, 3)],
+    plain=["1-2"], full=["s1-3"]))
+def test_one_of_several_nodes_dies(rule: str, nodes: int) -> None:
+    """Law: it is told once, in one order on all nodes, and nobody goes back."""
+    job, result = survey_on_nodes("--kill", f"{rule}@survey.answer", nodes=nodes)
+    dead = {"1": 1, "2": 2, "s0": 4, "s1": 5}[rule]
+    assert len(told(job)) == 1 and "survey goes on without it" in told(job)[0], job
+    assert result["attempt"] == 1 and result["deaths"] == result["died"] == [dead]
+    assert result["answers"] == [str(p) for p in (1, 2, 4, 5) if p != dead]
+
+
+@pytest.mark.parametrize(("rule", "doomed", "nodes"), tiers(
+    [("", 1, 2), ("", 1, 3), ("1@survey.answer", 2, 2), ("2@survey.answer", 1, 3)],
+    full=["1@survey.answer-2-2"]))
+def test_the_root_of_several_nodes_dies(rule: str, doomed: int, nodes: int) -> None:
+    """Law: all run the program again, with a spare in slot 0, and know who is dead."""
+    kill = ["--kill", rule] if rule else []
+    _, result = survey_on_nodes(*kill, nodes=nodes, doomed=doomed, spares=4)
+    assert result["attempt"] == doomed + 1 and 0 in result["deaths"]
     living = [p for p in result["everyone"] if p not in result["deaths"]]
     assert result["answers"] == sorted(str(p) for p in living if p != result["me"])
 

@@ -264,12 +264,12 @@ PLANTS = (
           ', "vault-*"):', "):", focus="spares of nodes"),
     # -- told deaths and mail ---------------------------------------------------------------------
     Plant("a death is told twice", "csrc/job/mail.c",
-          "            || found == proc + 1)\n", "            )\n", focus="told"),
+          "            || found == its)\n", "            )\n", focus="told"),
     Plant("a place in the list is taken without a look", "csrc/job/mail.c",
-          "        if (__atomic_compare_exchange_n(&h->deaths[i], &found, proc + 1, 0, "
+          "        if (__atomic_compare_exchange_n(&h->deaths[i], &found, its, 0, "
           "__ATOMIC_SEQ_CST,\n                                        __ATOMIC_SEQ_CST)\n",
           "        found = LOAD(&h->deaths[i]);\n"
-          "        if ((!found && (STORE(&h->deaths[i], proc + 1), 1))\n", focus="told",
+          "        if ((!found && (STORE(&h->deaths[i], its), 1))\n", focus="told",
           missed="open: no drawn run has failed"),
     Plant("the generation goes down", "csrc/job/mail.c",
           "    while (seen < i + 1 && !ftrma_cas(&h->generation, seen, i + 1))\n"

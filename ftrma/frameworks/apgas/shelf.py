@@ -9,6 +9,8 @@ A record is one commit: keys with values, intents of `set2` toward other shelves
 answered, the last number applied of each shelf, the last number given out. A state is written in
 the shape of a commit, too. Each record has a check over its words and one over its large values.
 
+A keeper on another node has its file there: agents write and read it (`Far`).
+
 Law: a half cut at any byte reads as what was published, or is refused.
 
 Source: Resilient X10, section 4.2.2 (a replica at the next place) and 4.2.3 (a log of `set2`).
@@ -24,12 +26,13 @@ import zlib
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ...framework import kill_place
-from ...host.errors import NO_ROOM, FtrmaError, NoRoom
+from ...host.errors import NO_ROOM, FtrmaError, NodeLost, NoRoom
+from .door import Files
 from .values import Kept, own
 
 Key: TypeAlias = "tuple[str, str]"  # name of a map, key in it
@@ -273,22 +276,88 @@ class _Half:
         os.close(self._file)
 
 
+class Far(NamedTuple):
+    """The node of a file that is not on this one.
+
+    Attributes:
+        files: those of other nodes.
+        keeper: a place there.
+    """
+
+    files: Files
+    keeper: int
+
+
+class _FarHalf:
+    """A half of a file on another node, as its writer has it; see `_Half`.
+
+    Each call raises NodeLost if that node is lost.
+    """
+
+    def __init__(self, path: Path, far: Far) -> None:
+        self.path, self._far = path, far
+        self.capacity, self.used, self.serial = 0, 0, 0
+
+    def reach(self, far: Far) -> None:
+        """Go on with the file in another attempt of the program."""
+        self._far = far
+        with suppress(FileNotFoundError):  # its keeper is dead
+            far.files.look(far.keeper, self.path.name)
+
+    def grow(self, size: int) -> None:
+        self._far.files.make(self._far.keeper, self.path.name, size)
+        self._write(0, MAGIC)
+        self.capacity = size
+
+    def release(self) -> None:
+        self._far.files.make(self._far.keeper, self.path.name, 0)
+        self.capacity = 0
+
+    def add(self, record: Record) -> None:
+        at = self.used
+        for buffer in record.buffers():
+            self._write(at, buffer)
+            at += _padded(len(buffer))
+        self._end = at
+
+    def publish(self, serial: int) -> None:
+        self._write(len(MAGIC), (serial << UNIT_BITS | self._end >> 3).to_bytes(8, "little"))
+        self.used, self.serial = self._end, serial
+
+    def _write(self, at: int, data: Any) -> None:
+        self._far.files.write(self._far.keeper, self.path.name, at, data)
+
+
 class ShelfFile:
     """The file of a shelf, for the one place that writes it.
 
     Args:
         path: of the file; its halves have one letter more. They must not be there.
         state: with which the file begins.
+        far: the node where it lies; None: this one.
 
     Raises:
         NoRoom: shared memory is full. FileExistsError: somebody has made the file.
+        NodeLost: its node is lost.
     """
 
-    def __init__(self, path: Path, state: State) -> None:
-        self.path = path
-        self._halves = [_Half(_half(path, 0))]
+    def __init__(self, path: Path, state: State, far: Far | None = None) -> None:
+        self.path, self._far = path, far
+        self._halves = [self._make_half(0)]
         self._now = self._halves[0]
         self._write_whole(self._now, Record(state.after(Change())), 1)
+
+    def _make_half(self, which: int) -> _Half | _FarHalf:
+        path = _half(self.path, which)
+        return _FarHalf(path, self._far) if self._far else _Half(path)
+
+    def reach(self, far: Far | None) -> None:
+        """Go on with a file on another node in another attempt of the program."""
+        self._far = far
+        for half in self._halves:
+            if far and isinstance(half, _FarHalf):
+                with suppress(NodeLost):
+                    half.reach(far)
 
     def append(self, change: Change, state: State) -> None:
         """Commit a change to the file.
@@ -298,6 +367,7 @@ class ShelfFile:
 
         Raises:
             NoRoom: shared memory is full; the file is as it was.
+            NodeLost: its node is lost.
         """
         record = Record(change)
         half = self._now
@@ -307,14 +377,14 @@ class ShelfFile:
             half.publish(half.serial)
             return
         if len(self._halves) == 1:
-            self._halves.append(_Half(_half(self.path, 1)))
+            self._halves.append(self._make_half(1))
         other = self._halves[half is self._halves[0]]
         self._write_whole(other, Record(state.after(change)), half.serial + 1)
         self._now = other
         if half.capacity > SPARE_BYTES:
             half.release()
 
-    def _write_whole(self, half: _Half, record: Record, serial: int) -> None:
+    def _write_whole(self, half: _Half | _FarHalf, record: Record, serial: int) -> None:
         need = HEAD_BYTES + record.size
         spare = min(need, max(SPARE_BYTES, need >> 2))
         if half.capacity < need + spare // 2:
@@ -325,16 +395,20 @@ class ShelfFile:
         half.publish(serial)
 
 
-def read(path: Path) -> State:
+def read(path: Path, far: Far | None = None) -> State:
     """Read a shelf's file, which nobody writes any more.
+
+    Args:
+        far: the node where it lies; None: this one.
 
     Raises:
         FileNotFoundError: there is none: its keeper is dead. BrokenShelf: it is damaged.
     """
     newest: tuple[int, memoryview] | None = None
     for which in (0, 1):
-        with suppress(FileNotFoundError):
-            word, data = _open_half(_half(path, which))
+        with suppress(FileNotFoundError, NodeLost):
+            half = _half(path, which)
+            word, data = _fetch_half(half.name, far) if far else _open_half(half)
             if word and (newest is None or word >> UNIT_BITS > newest[0] >> UNIT_BITS):
                 newest = word, data
     if newest is None:
@@ -377,11 +451,27 @@ def _open_half(path: Path) -> tuple[int, memoryview]:
     return int.from_bytes(data[8:16], "little"), data
 
 
-def remove(path: Path) -> None:
-    """Remove a shelf's file, if it is there."""
+def _fetch_half(name: str, far: Far) -> tuple[int, memoryview]:
+    """The word that publishes, and the bytes of a half on another node that it speaks of."""
+    files, size = far.files, far.files.look(far.keeper, name)
+    if not size:
+        return 0, memoryview(b"")
+    if size < HEAD_BYTES:
+        raise BrokenShelf(f"{name} has {size} bytes only")
+    head = files.read(far.keeper, name, 0, HEAD_BYTES)
+    word = int.from_bytes(head[8:16], "little") if head[:8] == MAGIC else 0
+    end = (word & (1 << UNIT_BITS) - 1) << 3
+    return word, memoryview(files.read(far.keeper, name, 0, min(size, end)))
+
+
+def remove(path: Path, far: Far | None = None) -> None:
+    """Remove a shelf's file, if it is there; see `read`."""
     for which in (0, 1):
-        with suppress(FileNotFoundError):
-            os.unlink(_half(path, which))
+        with suppress(FileNotFoundError, NodeLost):
+            if far:
+                far.files.remove(far.keeper, _half(path, which).name)
+            else:
+                os.unlink(_half(path, which))
 
 
 def _half(path: Path, which: int) -> Path:

@@ -26,17 +26,23 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ...framework import kill_place
-from ...host.errors import NO_ROOM, FtrmaError, NoRoom
+from ...host.errors import NO_ROOM, FtrmaError, NodeLost, NoRoom
 from . import shelf as shelves
 from . import storetable
+from .door import Files, Members
 from .errors import DeadPlaceException
 from .kinds import STORE
-from .shelf import Change, Key, ShelfFile, State
+from .shelf import Change, Far, Key, ShelfFile, State
 from .storeerrors import LostShelves, Refused
 from .storetable import DIRTY, FAILED, GENERATION, HALTED, LOST, Row, Table
 from .values import Kept
 
 MISSING = None  # stands for a value that is not there
+
+
+def files_of(members: Members) -> Files | None:
+    """The files on other nodes; None: all places are on one node."""
+    return getattr(members.mail, "files", None)
 
 
 class Part:
@@ -68,6 +74,9 @@ class Part:
         self.refused: dict[tuple[int, int], int] = {}  # intents, and who was dead
         self.answers: dict[int, tuple[bool, Any]] = {}
         self.asked = 0
+        for file, row in self.files.values():
+            if file is not None:
+                file.reach(self.far(row.keeper))
 
     # Open or closed ------------------------------------------------------------------------------
 
@@ -178,7 +187,10 @@ class Part:
             self.table.put(DIRTY + shelf, 1)
             self.dirty.add(shelf)
         if file is not None:
-            file.append(change, state)
+            try:
+                file.append(change, state)
+            except NodeLost:
+                raise DeadPlaceException(row.keeper) from None
             kill_place("apgas.published")
         state.make(change)
         if acked:
@@ -354,7 +366,7 @@ class Part:
         if row.keeper < 0 or not self.members.alive(row.keeper):
             raise DeadPlaceException(row.holder)
         try:
-            state = shelves.read(self.path(shelf, row))
+            state = shelves.read(self.path(shelf, row), self.far(row.keeper))
         except FileNotFoundError:
             state = None
         if not self.members.alive(row.keeper):
@@ -375,7 +387,13 @@ class Part:
         return self.rows[shelf]
 
     def path(self, shelf: int, row: Row) -> Any:
-        return storetable.shelf_path(self.members.directory, self.name, shelf, row)
+        """Path of the file of a shelf, on the node of its keeper."""
+        return storetable.shelf_path(self.members.directory, self.name, self.identity, shelf, row)
+
+    def far(self, keeper: int) -> Far | None:
+        """The node of a keeper; None: it is this one."""
+        files = files_of(self.members)
+        return Far(files, keeper) if files and not files.is_here(keeper) else None
 
     def value(self, shelf: int, key: Key) -> Kept | None:
         """The kept value of a shelf that is held here; the store's own object."""

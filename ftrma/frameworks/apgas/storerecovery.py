@@ -26,12 +26,12 @@ from typing import Any, NamedTuple
 
 from ...framework import kill_place
 from ...host import outfile
-from ...host.errors import FtrmaError
+from ...host.errors import FtrmaError, NodeLost
 from . import shelf as shelves
 from .errors import DeadPlaceException
 from .shelf import ShelfFile, State
 from .storeerrors import Forgotten, LostShelves
-from .storepart import Part
+from .storepart import Part, files_of
 from .storetable import DIRTY, FAILED, GENERATION, HALTED, LOST, ROUND, SEAT, Row
 
 TURNS = 2  # of loading and mirroring: a shelf moves in the second one at the latest
@@ -79,11 +79,13 @@ def holders_of(rows: Sequence[Row], seats: Sequence[int], active: Sequence[int],
     return found
 
 
-def keeper_of(holder: int, active: Sequence[int]) -> int:
-    """The next active place; -1 if there is none."""
-    if holder not in active:
-        return active[0]
-    return active[(active.index(holder) + 1) % len(active)] if len(active) > 1 else -1
+def keeper_of(holder: int, active: Sequence[int],
+              node_of: Callable[[int], int] = lambda place: 0) -> int:
+    """The next active place, of another node if there is one; -1 if there is none."""
+    first = active.index(holder) + 1 if holder in active else 0
+    others = [place for place in (*active[first:], *active[:first]) if place != holder]
+    away = [place for place in others if node_of(place) != node_of(holder)]
+    return (away or others or [-1])[0]
 
 
 # The root's rounds --------------------------------------------------------------------------------
@@ -162,7 +164,9 @@ class Recovery:
         self._call([Job(holder, "load", (shelf, row.holder in dead, row.keeper not in dead))
                     for shelf, (row, holder) in enumerate(zip(rows, new, strict=True))
                     if row.holder != holder])
-        keepers = [keeper_of(holder, active) for holder in new]
+        files = files_of(self.members)
+        keepers = [keeper_of(holder, active, files.node_of) if files
+                   else keeper_of(holder, active) for holder in new]
         self._call([Job(holder, "mirror", (shelf, keeper))
                     for shelf, (holder, keeper) in enumerate(zip(new, keepers, strict=True))])
         return seats, new, keepers
@@ -241,7 +245,7 @@ def load(part: Part, round_: int, shelf: int, orphaned: bool, kept: bool) -> Non
     row, state = part.table.row(shelf), State()
     if kept:
         try:
-            state = shelves.read(part.path(shelf, row))
+            state = shelves.read(part.path(shelf, row), part.far(row.keeper))
         except FileNotFoundError:
             raise DeadPlaceException(row.keeper) from None
         if not part.members.alive(row.keeper):
@@ -266,15 +270,20 @@ def mirror(part: Part, round_: int, shelf: int, keeper: int) -> None:
     if row == old and row.keeper == keeper:
         return
     row = Row(part.me, keeper, round_)
-    new = ShelfFile(part.path(shelf, row), part.held[shelf]) if keeper >= 0 else None
-    if keeper >= 0 and not part.members.alive(keeper):
-        shelves.remove(part.path(shelf, row))
+    new, members = None, part.members
+    if keeper >= 0:
+        try:
+            new = ShelfFile(part.path(shelf, row), part.held[shelf], part.far(keeper))
+        except NodeLost:
+            part.host.scheduler.wait(lambda: not members.alive(keeper))  # which is told soon
+    if keeper >= 0 and not members.alive(keeper):
+        shelves.remove(part.path(shelf, row), part.far(keeper))
         raise DeadPlaceException(keeper)
     kill_place("apgas.mirror")
     part.files[shelf] = new, row
     part.table.put_row(shelf, row)
     if old.keeper >= 0:
-        shelves.remove(part.path(shelf, old))
+        shelves.remove(part.path(shelf, old), part.far(old.keeper))
 
 
 def replay(part: Part, round_: int) -> None:

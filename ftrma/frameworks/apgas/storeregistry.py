@@ -12,7 +12,8 @@ from typing import Any
 from . import storetable
 from .kinds import STORE
 from .runtime import current
-from .storepart import Part
+from .shelf import Far
+from .storepart import Part, files_of
 from .storerecovery import Recovery, do_job, seats_of
 from .storetable import ATTEMPT, IDENTITY, SEAT, SHELVES, Table
 
@@ -44,7 +45,8 @@ class Stores:
         part = self.parts.get(index)
         if part is None:
             path = storetable.table_path(self.directory, name)
-            part = self._enter(index, name, Table(self.members.mail.words, index, path))
+            table = Table(self.members.mail.words, index, path, others=self._others())
+            part = self._enter(index, name, table)
         return part
 
     def named(self, name: str) -> Part | None:
@@ -66,7 +68,7 @@ class Stores:
         path = storetable.table_path(self.directory, name)
         table, words = None, self.members.mail.words
         if path and path.exists() and not anew:
-            table = Table(words, index, path)
+            table = Table(words, index, path, others=self._others())
             if table.saved(ATTEMPT) == self.members.attempt:  # of a program that has ended
                 table = None
         if table is None:
@@ -85,13 +87,19 @@ class Stores:
         if self.directory:
             storetable.remove(self.directory, name)
         path = storetable.table_path(self.directory, name)
-        table = Table(self.members.mail.words, index, path, make=True)
+        table = Table(self.members.mail.words, index, path, make=True, others=self._others())
         for word in range(storetable.BLOCK):
             if word != IDENTITY:
                 table.put(word, 0)
         table.put(SHELVES, len(active))
         self._seat(table, active)
         return table
+
+    def _others(self) -> list[Far]:
+        """The other nodes that have places."""
+        files = files_of(self.members)
+        places = {files.node_of(p): p for p in self.members.everyone} if files else {}
+        return [Far(files, p) for p in places.values() if files and not files.is_here(p)]
 
     def _seat(self, table: Table, places: list[int]) -> None:
         """Give the shelves to places, as the group of an attempt orders them."""

@@ -5,7 +5,8 @@ both, and the recovery in which the file was made, so it changes at once: when a
 loaded a shelf, and when a new file is whole. Only the file that the word names counts.
 
 The words begin at 0 in each attempt of the program. So each is written into a file beside, too,
-from which the next attempt writes them anew; nobody reads the file meanwhile.
+from which the next attempt writes them anew; nobody reads the file meanwhile. Over several nodes
+each node has such a file, and the next attempt takes that of its root's node.
 """
 
 from __future__ import annotations
@@ -14,10 +15,13 @@ import hashlib
 import mmap
 import os
 import secrets
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...host.errors import FtrmaError
+from ...host.errors import FtrmaError, NodeLost
+from .shelf import Far
 
 FIRST, BLOCK, STORES = 32768, 256, 128  # words of the stores; of one store; stores at once
 MOST_SHELVES = 64
@@ -62,11 +66,20 @@ class Table:
         words: that all places share.
         index: of the store among those of this attempt.
         path: of the copy, which is there unless `make` is true; None: there is one place only.
+        others: the other nodes, which have copies, too.
     """
 
-    def __init__(self, words: Any, index: int, path: Path | None, *, make: bool = False) -> None:
+    def __init__(self, words: Any, index: int, path: Path | None, *, make: bool = False,
+                 others: Sequence[Far] = ()) -> None:
         self._words, self.base = words, FIRST + index * BLOCK
         self._copy = self._open(path, make) if path else memoryview(bytearray(BLOCK * 8)).cast("Q")
+        self._name, self._others = path.name if path else "", others
+        for files, place in others:
+            with suppress(NodeLost, FileNotFoundError):  # the latter: `renew` makes it
+                if make:
+                    files.make(place, self._name, BLOCK * 8)
+                else:
+                    files.look(place, self._name)
         if make:
             self.put(IDENTITY, secrets.randbits(63))
 
@@ -86,7 +99,14 @@ class Table:
     def put(self, word: int, value: int) -> None:
         """Write a word, as its only writer: the copy first, since a death may come between."""
         self._copy[word] = value
+        self._send(8 * word, value.to_bytes(8, "little"))
         self._words.store(self.base + word, value)
+
+    def _send(self, at: int, data: Any) -> None:
+        """Write into the copies on the other nodes."""
+        for files, place in self._others:
+            with suppress(NodeLost):
+                files.write(place, self._name, at, data)
 
     def saved(self, word: int) -> int:
         """Return a word of the copy."""
@@ -110,6 +130,10 @@ class Table:
 
     def renew(self) -> None:
         """Write the words of an earlier attempt anew; the store stays closed."""
+        for files, place in self._others:
+            with suppress(NodeLost):  # also where no store was before
+                files.make(place, self._name, BLOCK * 8)
+        self._send(0, self._copy.cast("B"))
         for word, value in enumerate(self._copy):
             if word not in (GENERATION, HALTED):
                 self._words.store(self.base + word, value)
@@ -117,22 +141,23 @@ class Table:
 
 def table_path(directory: Path | None, name: str) -> Path | None:
     """Path of the copy of a store's table."""
-    return directory and directory / f"apgas-store-{_mark(name)}"
+    return directory and directory / f"own-store-{_mark(name)}"
 
 
-def shelf_path(directory: Path, name: str, shelf: int, row: Row) -> Path:
-    """Path of the file of a shelf that a row of the table names."""
-    return directory / f"apgas-shelf-{_mark(name)}-{shelf}-{row.made}-{row.keeper}-"
+def shelf_path(directory: Path, name: str, identity: int, shelf: int, row: Row) -> Path:
+    """Path of the file of a shelf that a row of the table of a store names."""
+    of = f"{_mark(name)}-{identity:x}"
+    return directory / f"own-shelf-{of}-{shelf}-{row.made}-{row.keeper}-"
 
 
 def files_of(directory: Path, keeper: int) -> list[Path]:
     """Files of shelves that a place keeps."""
-    return list(directory.glob(f"apgas-shelf-*-*-*-{keeper}-[ab]"))
+    return list(directory.glob(f"own-shelf-*-*-*-*-{keeper}-[ab]"))
 
 
 def remove(directory: Path, name: str) -> None:
-    """Remove all files of a store."""
-    for path in directory.glob(f"apgas-*-{_mark(name)}*"):
+    """Remove all files of a store on this node."""
+    for path in directory.glob(f"own-*-{_mark(name)}*"):
         path.unlink(missing_ok=True)
 
 

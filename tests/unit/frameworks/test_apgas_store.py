@@ -219,7 +219,7 @@ def test_a_shelf_moves_behind_its_new_copy() -> None:
         kill(3)
         store.recover([0, 2, 4, 5])
         rows = store._part.table.rows()
-        assert {path.name[:-1] for path in current().members.directory.glob("apgas-shelf-*")} == {
+        assert {path.name[:-1] for path in current().members.directory.glob("own-shelf-*")} == {
             store._part.path(shelf, row).name for shelf, row in enumerate(rows)}
         assert [of(store, n) for n in range(4)] == [expected(n) for n in range(4)]
         return {place: apgas.at(place, held, store) for place in (2, 4, 5)}

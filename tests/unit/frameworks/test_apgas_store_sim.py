@@ -537,7 +537,7 @@ def test_a_file_that_is_removed_while_it_is_read(
     part, sim = alone.part, alone.sim
     now, row = part.generation, part.row(0)
 
-    def read(path: Any) -> State:
+    def read(path: Any, far: Any) -> State:
         if meanwhile == "a recovery ends":
             part.table.put(storetable.GENERATION, now + 1)
             return State()

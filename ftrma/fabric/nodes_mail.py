@@ -1,0 +1,334 @@
+"""Mail of a framework over several nodes (`native.mail`): a file on each, which agents write to.
+
+A ring lies on the node of its reader, and the words that count lie on the node of slot 0's process,
+the *root*. A process reaches what is on its own node by memory, and the rest by an origin of its
+own: a store there returns when the agent has carried it out, and a message is appended by two
+requests, the bytes and then the count that publishes them.
+
+Deaths are told by the root alone (`death_order`).
+
+Laws: all processes see the stores of one process in their order, words and messages alike, as they
+do on one node. No call waits for a node that is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..host.errors import FtrmaError, Rollback
+from ..native import wire
+from ..native.mail import Mail, Sent, Spots, Words
+from ..native.wire import Buffer, FileHow, Ledger, Origin, Unfinished, WireResult
+from .remote import File, name_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+RECORD = struct.Struct("<II")  # bytes and kind of a message, in front of it in a ring
+SKIP = b"\xff\xff\xff\xff"  # in place of a record: go on at the ring's begin
+FIRST_TRY_MS, MOST_MS = 20, 1000  # between two looks if somebody died; an agent is replaced sooner
+WORD = struct.Struct("<Q")
+OWN_FILES, HASH = 0x90000000, 0x0fffffff  # windows that are files of a framework's own
+PIECE_BYTES = 1 << 20
+
+
+class Post:
+    """A process's way to the mail files of other nodes.
+
+    Args:
+        origin: nothing else uses it.
+        nodes: node of each process.
+        node: of this process.
+        first: target that is node 0.
+        attempt: whose files these are.
+        spots: where things are in a file.
+        check: raises Rollback if all go back.
+        is_lost: says if nobody of a node is alive.
+    """
+
+    def __init__(self, origin: Origin, nodes: Sequence[int], node: int, first: int, attempt: int,
+                 spots: Spots, check: Callable[[], object], is_lost: Callable[[int], bool]) -> None:
+        self.origin, self.nodes, self.node, self.spots = origin, nodes, node, spots
+        self.check, self.is_lost = check, is_lost
+        self._first, self._attempt = first, attempt
+        self._lock = threading.Lock()  # the root's thread that tells deaths has the origin, too
+        self._closed = False
+        for each in {*nodes}:
+            self._locate(each)
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Have the origin alone; a thread of an attempt that is over gets it no more."""
+        with self._lock:
+            if self._closed:
+                raise Rollback("a process failed")
+            yield
+
+    def _locate(self, node: int) -> None:
+        """Say where a node's file is, after which rejected requests are sent again."""
+        self.origin.locate(self._first + node, node, self._attempt)
+
+    def _persist(self, node: int, call: Callable[[], object], *, through_alarm: bool = False
+                 ) -> bool:
+        """Make a call until it succeeds; False: the node is lost."""
+        try_ms = FIRST_TRY_MS
+        check = (lambda: None) if through_alarm else self.check
+        while True:
+            self.origin.set_timeout(try_ms)
+            try:
+                call()
+                return True
+            except Unfinished as error:
+                if error.result is WireResult.ALARM:
+                    self.origin.clear_alarm()
+                elif error.result is not WireResult.TIMEOUT:
+                    self.check()
+                    self.origin.retry()
+                    raise FtrmaError(f"mail to another node: {error}") from None
+            check()
+            if self.is_lost(node):
+                return False
+            self._locate(node)  # its file may not have been there yet
+            try_ms = min(2 * try_ms, MOST_MS)
+
+    def get(self, of: int, offset: int, size_bytes: int) -> bytes:
+        """Read bytes of the file on the node of a process.
+
+        Raises:
+            Rollback: all go back. FtrmaError: the node is lost, or does not let this process in.
+        """
+        return self.getv(of, [(offset, size_bytes)])
+
+    def getv(self, of: int, runs: Sequence[tuple[int, int]]) -> bytes:
+        """Read stretches of the file on the node of a process, one after the other."""
+        found, node = bytearray(), self.nodes[of]
+        target, window = self._first + node, name_of(File.MAIL, of)
+        with self._turn():
+            for offset, size in runs:
+                room = bytearray(size)
+                if not self._persist(node, lambda: self.origin.get_into(
+                        target, window, offset, room)):  # noqa: B023
+                    raise FtrmaError(f"mail: the node of process {of} is lost")
+                found += room
+        return bytes(found)
+
+    def store(self, of: int, puts: Sequence[tuple[int, Buffer]],
+              sets: Sequence[tuple[int, int]] = (), *, wait: bool = True) -> bool:
+        """Write into the file on the node of a process, and then raise words there.
+
+        Args:
+            puts: offsets, and what is written there.
+            sets: offsets of words, and their values; each rings the process's bell.
+            wait: until it is done; else `push` has to follow.
+
+        Returns:
+            False: the node is lost.
+        """
+        node = self.nodes[of]
+        target, window = self._first + node, name_of(File.MAIL, of)
+        with self._turn():
+            for offset, data in puts:
+                if not self._persist(node, lambda: self.origin.put(
+                        target, window, offset, data)):  # noqa: B023
+                    return False
+            for offset, value in sets:
+                if not self._persist(node, lambda: self.origin.set_word(
+                        target, window, offset, value)):  # noqa: B023
+                    return False
+            return not wait or self._persist(node, lambda: self.origin.flush(target))
+
+    def push(self, node: int) -> bool:
+        """Try to have all that was stored on a node done; say if it is."""
+        target = self._first + node
+        with self._turn():
+            if self.origin.pending(target):
+                self._locate(node)
+                self.origin.set_timeout(FIRST_TRY_MS)
+                try:
+                    self.origin.flush(target)
+                except Unfinished:
+                    return False
+        return True
+
+    def close(self) -> None:
+        """Close the origin; calls that wait in other threads end before."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self.origin.close()
+
+    # -- files of a framework's own ---------------------------------------------------------------
+
+    def ask_for_file(self, of: int, name: str, how: FileHow, size_bytes: int = 0) -> int | None:
+        """Look at, make or remove a file on the node of a process; see `wire.Origin.file`.
+
+        Returns:
+            Its bytes, or a negative errno value; None: the node is lost.
+        """
+        node, told = self.nodes[of], [0]
+
+        def ask() -> None:
+            told[0] = self.origin.file(self._first + node, window_of(name), how, name, size_bytes)
+
+        with self._turn():
+            return told[0] if self._persist(node, ask) else None
+
+    def read_file(self, of: int, name: str, offset: int, room: Buffer) -> bool:
+        """Fill a buffer with the bytes of a file that was looked at; False: the node is lost."""
+        node = self.nodes[of]
+        with self._turn():
+            return self._persist(node, lambda: self.origin.get_into(
+                self._first + node, window_of(name), offset, room))
+
+    def write_file(self, of: int, name: str, offset: int, data: Buffer) -> bool:
+        """Write into a file that was made, and wait until it is done, whatever fails meanwhile.
+
+        Returns:
+            False: the node is lost.
+        """
+        node, view = self.nodes[of], memoryview(data).cast("B")
+        target, window = self._first + node, window_of(name)
+        with self._turn():
+            for at in range(0, len(view), PIECE_BYTES):
+                piece = view[at:at + PIECE_BYTES]
+                if not self._persist(node, lambda: self.origin.put(
+                        target, window, offset + at, piece), through_alarm=True):  # noqa: B023
+                    return False
+            return self._persist(node, lambda: self.origin.flush(target), through_alarm=True)
+
+
+def window_of(name: str) -> int:
+    """The window that stands for a file; another file of the same number is refused."""
+    return OWN_FILES | zlib.crc32(name.encode()) & HASH
+
+
+class NodesWords(Words):
+    """The words of the root's file, as a process of another node sees them.
+
+    A word that this process has added to has no other writer, unless this process dies.
+    """
+
+    def __init__(self, words: Words, post: Post, root: int) -> None:
+        self.count, self._post, self._root = words.count, post, root
+        self._base = post.spots.words
+        self._own: dict[int, int] = {}  # values of words that this process has added to
+
+    def _at(self, at: int) -> int:
+        return self._base + WORD.size * self._known(at)
+
+    def load(self, at: int) -> int:
+        return int(WORD.unpack(self._post.get(self._root, self._at(at), WORD.size))[0])
+
+    def store(self, at: int, value: int) -> None:
+        self._post.store(self._root, [(self._at(at), WORD.pack(value))])
+        self._own.pop(at, None)
+
+    def add(self, at: int, n: int = 1) -> int:
+        value = (self._own[at] if at in self._own else self.load(at)) + n
+        self.store(at, value)
+        self._own[at] = value
+        return value
+
+    def read(self, first: int, count: int) -> npt.NDArray[np.uint64]:
+        self._known(first + max(count, 1) - 1)
+        if not count:
+            return np.empty(0, np.uint64)
+        raw = self._post.get(self._root, self._at(first), WORD.size * count)
+        return np.frombuffer(raw, np.uint64).copy()
+
+    def equal(self, first: int, second: int, count: int) -> bool:
+        self._known(max(first, second) + max(count, 1) - 1)
+        if not count:
+            return True
+        size = WORD.size * count
+        rows = self._post.getv(self._root, [(self._at(first), size), (self._at(second), size)])
+        return rows[:size] == rows[size:]
+
+
+class NodesMail(Mail):
+    """One process's end of a mail over several nodes.
+
+    Args:
+        path: of this node's file.
+        me: this process.
+        root: on whose node the words are.
+
+    Calls that reach other nodes raise Rollback if all go back meanwhile.
+    """
+
+    def __init__(self, path: Path, me: int, post: Post, root: int) -> None:
+        super().__init__(path, me)
+        self.me, self.post, self.root = me, post, root
+        self._here = [node == post.node for node in post.nodes]
+        self._written = [0] * len(post.nodes)  # bytes that have ever passed, by reader
+        self._read = [0] * len(post.nodes)  # those that the reader had taken, as far as is known
+        if not self._here[root]:
+            self.words = NodesWords(self.words, post, root)
+
+    def append(self, to: int, kind: int, data: Any) -> Sent:
+        if not 0 <= to < len(self._here) or self._here[to] or len(data) > self.limit_bytes:
+            return super().append(to, kind, data)
+        if not self.alive(to):
+            return Sent.DEAD
+        spots, pair = self.post.spots, to * len(self._here) + self.me
+        body = RECORD.pack(len(data), kind) + data
+        body += bytes(-len(body) % 8)
+        written, size = self._written[to], spots.ring_bytes
+        at = written % size
+        skipped = size - at if at + len(body) > size else 0
+        end = written + skipped + len(body)
+        if end - self._read[to] > size:
+            read = spots.read + pair * spots.pair_bytes
+            self._read[to] = WORD.unpack(self.post.get(to, read, WORD.size))[0]
+            if end - self._read[to] > size:
+                return Sent.FULL
+        ring = spots.data + pair * size
+        puts = [(ring + at, SKIP), (ring, body)] if skipped else [(ring + at, body)]
+        publish = spots.written + pair * spots.pair_bytes, end
+        if not self.post.store(to, puts, [publish]):
+            return Sent.DEAD
+        self._written[to] = end
+        return Sent.OK
+
+    def ring(self, to: int) -> None:
+        if self._here[to]:
+            super().ring(to)
+        elif self.alive(to):
+            self.post.store(to, [], [(self.post.spots.generation, 0)])
+
+    def join(self) -> None:
+        super().join()
+        if not self._here[self.root]:
+            self.post.store(self.root, [], [(self._spot_of_joined(self.me), 1)])
+
+    def joined(self, process: int) -> bool:
+        if self._here[self.root]:
+            return super().joined(process)
+        return any(self.post.get(self.root, self._spot_of_joined(process), WORD.size))
+
+    def _spot_of_joined(self, process: int) -> int:
+        return self.post.spots.joined + process * self.post.spots.place_bytes
+
+
+def share(ledger: Ledger, path: Path, *, target: int, attempt: int, processes: Sequence[int],
+          spots: Spots) -> None:
+    """Let other nodes write into this node's file, once for each of its processes.
+
+    The files of earlier attempts are no longer written to.
+    """
+    for process in processes:
+        window = name_of(File.MAIL, process)
+        for before in range(1, attempt):
+            wire.ledger_unshare(ledger, window, target, before)
+        wire.ledger_share(
+            ledger, window=window, target=target, generation=attempt, file=path.name,
+            size_bytes=spots.file_bytes, head_bytes=spots.data,
+            bells=spots.bells + process * spots.place_bytes)
