@@ -29,11 +29,11 @@ class StandIns:
             return 0
 
         names = ("arm", "boards_clear", "comm_defer", "comm_forget", "exclusive_locks",
-                 "far_answers", "far_quiet", "partitioned_help", "replay_view", "trace_note",
-                 "windows_flush", "windows_settle", "world_open")
+                 "far_answers", "far_quiet", "partitioned_help", "trace_note", "windows_flush",
+                 "windows_settle", "world_open")
         return {
             **dict.fromkeys(names, nothing), "comm_prepare": self.comm_prepare,
-            "comm_build": self.comm_build, "watch": self.watch,
+            "comm_build": self.comm_build, "watch": self.watch, "replay_view": self.replay_view,
             "has_ulfm": lambda: int(self.scenario.ulfm), "unwind_code": lambda: 1000,
             "failpoint_visit_named": nothing,
         }
@@ -76,6 +76,12 @@ class StandIns:
 
     # -- logs -----------------------------------------------------------------------------------
 
+    def replay_view(self, slot: int, wanted: int) -> int:
+        """Have the replay in this process read a slot's log, or not."""
+        of = self.viewed.setdefault((self.launch.number, self.scheduler.current.process), set())
+        (of.add if wanted else of.discard)(slot)
+        return 0
+
     def begin_logs(self, slot: int, step: int) -> None:
         self.puts[slot], self.results[slot] = (step, []), {}
 
@@ -104,8 +110,9 @@ class StandIns:
     def apply(self, slot: int, first: int, last: int | None = None) -> None:
         """Apply the others' logged puts of these steps to a slot's part."""
         window = self.memory[slot].window
+        viewed = self.viewed.get((self.launch.number, self.scheduler.current.process), set())
         for other, (_, puts) in self.puts.items():
-            if other != slot:
+            if other in viewed:
                 for target, step, place, value in puts:
                     if target == slot and first <= step <= (first if last is None else last):
                         window[place] = value

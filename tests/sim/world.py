@@ -135,6 +135,7 @@ class World(Faults, StandIns, Judge):
         self.begun: dict[int, int] = {}  # newest attempt that each slot has begun
         self.puts: dict[int, tuple[int, list[tuple[int, int, int, int]]]] = {}
         self.results: dict[int, dict[int, int]] = {}
+        self.viewed: dict[tuple[int, int], set[int]] = {}  # logs that a process's replay reads
         self.replayed: dict[int, dict[int, int]] = {}
         self.controls: dict[int, Any] = {}
         self.next_fault, self.armed_at, self.happened = 0, 0, 0
