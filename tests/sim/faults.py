@@ -178,7 +178,8 @@ class Faults:
             self.lost_since[group] = self.lost_since.get(group, 0) + 1
         if role == CHECKSUM and index == self.layout.checksums_of(group)[0]:
             for slot in self.layout.members(group):
-                self.results[slot] = {}
+                if not ctl.slots[slot].replaying:  # else its replacement has the log
+                    self.results[slot] = {}
         self.scheduler.kill(task)
         for other in sorted(launch.watching - {proc}):
             self.notice(launch, other, proc)
