@@ -221,14 +221,14 @@ static const char *obey(struct ftrma_peer *peer, const struct ftrma_wire_head *h
         take_resend(peer, head);
         return NULL;
     }
+    if (head->kind == FTRMA_WIRE_FILE && !early) /* requests that wait may need the file */
+        return ftrma_files_serve(peer, head, payload);
     if (peer->refused[head->target])
         return NULL; /* the origin sends it again behind RESEND */
     if (early || (l->targets[head->target].hold && !is_done_atomic(peer, head))) {
         ftrma_reply_reject(peer, head, early ? FTRMA_WIRE_EARLY : FTRMA_WIRE_HELD, 0);
         return NULL;
     }
-    if (head->kind == FTRMA_WIRE_FILE)
-        return ftrma_files_serve(peer, head, payload);
     if (head->kind == FTRMA_WIRE_FLUSH) {
         ftrma_reply_acks(peer, head->target, head->number);
         return NULL;

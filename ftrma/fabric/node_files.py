@@ -55,15 +55,27 @@ class NodeFiles:
         self._judge(name, self._post.ask_for_file(of, name, FileHow.REMOVE))
 
     def read(self, of: int, name: str, offset: int, size_bytes: int) -> bytearray:
-        """Return bytes of a file that was looked at, or made."""
+        """Return bytes of a file that was looked at, or made.
+
+        Raises:
+            FileNotFoundError: it was removed meanwhile.
+        """
         room = bytearray(size_bytes)
         if size_bytes and not self._post.read_file(of, name, offset, room):
             raise NodeLost(f"{name}: its node is lost")
         return room
 
     def write(self, of: int, name: str, offset: int, data: Buffer) -> None:
-        """Write bytes into a file that was made, which has them when this returns."""
-        if not self._post.write_file(of, name, offset, data):
+        """Write bytes into a file that was made, which has them when this returns.
+
+        Raises:
+            NodeLost: also if somebody has removed the file.
+        """
+        try:
+            written = self._post.write_file(of, name, offset, data)
+        except FileNotFoundError:
+            raise NodeLost(f"{name}: the file is gone") from None
+        if not written:
             raise NodeLost(f"{name}: its node is lost")
 
     def _judge(self, name: str, told: int | None) -> int:

@@ -16,10 +16,11 @@ from __future__ import annotations
 import contextlib
 import struct
 import threading
+import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 RECORD = struct.Struct("<II")  # bytes and kind of a message, in front of it in a ring
 SKIP = b"\xff\xff\xff\xff"  # in place of a record: go on at the ring's begin
+ROLLBACK_MOST_S = 10.0  # until an alarm is known that was raised on another node
 FIRST_TRY_MS, MOST_MS = 20, 1000  # between two looks if somebody died; an agent is replaced sooner
 WORD = struct.Struct("<Q")
 OWN_FILES, HASH = 0x90000000, 0x0fffffff  # windows that are files of a framework's own
@@ -76,9 +78,13 @@ class Post:
         """Say where a node's file is, after which rejected requests are sent again."""
         self.origin.locate(self._first + node, node, self._attempt)
 
-    def _persist(self, node: int, call: Callable[[], object], *, through_alarm: bool = False
-                 ) -> bool:
-        """Make a call until it succeeds; False: the node is lost."""
+    def _persist(self, node: int, call: Callable[[], object], *, through_alarm: bool = False,
+                 gone: Callable[[], bool] = lambda: False) -> bool:
+        """Make a call until it succeeds; False: the node is lost.
+
+        Args:
+            gone: says that it never will, since the file is gone; raises FileNotFoundError then.
+        """
         try_ms = FIRST_TRY_MS
         check = (lambda: None) if through_alarm else self.check
         while True:
@@ -97,6 +103,8 @@ class Post:
             if self.is_lost(node):
                 return False
             self._locate(node)  # its file may not have been there yet
+            if gone():
+                raise FileNotFoundError
             try_ms = min(2 * try_ms, MOST_MS)
 
     def get(self, of: int, offset: int, size_bytes: int) -> bytes:
@@ -116,9 +124,17 @@ class Post:
                 room = bytearray(size)
                 if not self._persist(node, lambda: self.origin.get_into(
                         target, window, offset, room)):  # noqa: B023
-                    raise FtrmaError(f"mail: the node of process {of} is lost")
+                    self._await_rollback(of)
                 found += room
         return bytes(found)
+
+    def _await_rollback(self, of: int) -> NoReturn:
+        """Wait for the alarm that the loss of the root's node raises."""
+        deadline = time.monotonic() + ROLLBACK_MOST_S
+        while time.monotonic() < deadline:
+            self.check()
+            time.sleep(0.001)
+        raise FtrmaError(f"mail: the node of process {of} is lost")
 
     def store(self, of: int, puts: Sequence[tuple[int, Buffer]],
               sets: Sequence[tuple[int, int]] = (), *, wait: bool = True) -> bool:
@@ -182,27 +198,60 @@ class Post:
             return told[0] if self._persist(node, ask) else None
 
     def read_file(self, of: int, name: str, offset: int, room: Buffer) -> bool:
-        """Fill a buffer with the bytes of a file that was looked at; False: the node is lost."""
-        node = self.nodes[of]
+        """Fill a buffer with the bytes of a file that was looked at; False: the node is lost.
+
+        Raises:
+            FileNotFoundError: it is there no more, or has become shorter.
+        """
+        node, end = self.nodes[of], offset + memoryview(room).nbytes
         with self._turn():
             return self._persist(node, lambda: self.origin.get_into(
-                self._first + node, window_of(name), offset, room))
+                self._first + node, window_of(name), offset, room),
+                gone=lambda: self._is_shorter(node, name, end))
 
     def write_file(self, of: int, name: str, offset: int, data: Buffer) -> bool:
         """Write into a file that was made, and wait until it is done, whatever fails meanwhile.
 
         Returns:
             False: the node is lost.
+
+        Raises:
+            FileNotFoundError: it is there no more, or has become shorter.
         """
         node, view = self.nodes[of], memoryview(data).cast("B")
-        target, window = self._first + node, window_of(name)
+        target, window, end = self._first + node, window_of(name), offset + len(view)
+        vain: list[str] = []
+
+        def make_room() -> bool:
+            # What was sent stays in front of all that follows, so it has to land somewhere.
+            if self._is_shorter(node, name, end):
+                vain.append(name)
+                with contextlib.suppress(Unfinished):
+                    self.origin.file(target, window, FileHow.MAKE, name, end)
+            return False
+
         with self._turn():
             for at in range(0, len(view), PIECE_BYTES):
                 piece = view[at:at + PIECE_BYTES]
                 if not self._persist(node, lambda: self.origin.put(
                         target, window, offset + at, piece), through_alarm=True):  # noqa: B023
                     return False
-            return self._persist(node, lambda: self.origin.flush(target), through_alarm=True)
+            if not self._persist(node, lambda: self.origin.flush(target), through_alarm=True,
+                                 gone=make_room):
+                return False
+            if vain:
+                self._persist(node, lambda: self.origin.file(target, window, FileHow.REMOVE, name),
+                              through_alarm=True)
+                raise FileNotFoundError(name)
+        return True
+
+    def _is_shorter(self, node: int, name: str, size_bytes: int) -> bool:
+        """Say whether a file has fewer bytes, if its agent tells it at once."""
+        try:
+            return self.origin.file(self._first + node, window_of(name), FileHow.LOOK,
+                                    name) < size_bytes
+        except Unfinished:
+            return False
 
 
 def window_of(name: str) -> int:

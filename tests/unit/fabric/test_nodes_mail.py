@@ -739,6 +739,23 @@ def test_a_file_stays_whole_if_the_agent_dies(job: Job, nodes: Nodes) -> None:
     files.remove(3, "own-1")
 
 
+def test_a_file_that_is_removed_meanwhile(job: Job, nodes: Nodes) -> None:
+    """Law: whoever reads or writes it is told so, and what comes behind it is carried out."""
+    files, other = NodeFiles(job.mails[0].post), NodeFiles(job.mails[1].post)
+    files.make(3, "own-1", 100)
+    assert other.look(3, "own-1") == 100
+    files.remove(3, "own-1")
+    with pytest.raises(FileNotFoundError):
+        other.read(3, "own-1", 0, 8)
+    with pytest.raises(NodeLost, match="own-1: the file is gone"):
+        other.write(3, "own-1", 0, b"12345678")
+    assert not (nodes.nodes[2].directory / "own-1").exists()
+    other.make(3, "own-2", 8)
+    other.write(3, "own-2", 0, b"12345678")
+    assert other.read(3, "own-2", 0, 8) == b"12345678"
+    other.remove(3, "own-2")
+
+
 def test_full_memory_is_told(job: Job, nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: it is `NoRoom`, and other errors of the file system are told in its words."""
     monkeypatch.setattr(node_files, "STEP_BYTES", 1 << 60)
