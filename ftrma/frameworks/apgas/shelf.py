@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ...framework import kill_place
-from ...host.errors import NO_ROOM, FtrmaError, NodeLost, NoRoom
+from ...host.errors import NO_ROOM, FtrmaError, NodeLost, NoRoom, Rollback
 from .door import Files
 from .values import Kept, own
 
@@ -310,7 +310,9 @@ class _FarHalf:
         self.capacity = size
 
     def release(self) -> None:
-        self._far.files.make(self._far.keeper, self.path.name, 0)
+        # The commit is published, so nothing may come between it and the dictionary.
+        with suppress(NodeLost, Rollback):
+            self._far.files.make(self._far.keeper, self.path.name, 0)
         self.capacity = 0
 
     def add(self, record: Record) -> None:
