@@ -555,6 +555,9 @@ void ftrma_die_with_parent(void);
 int ftrma_watch(void);
 /* Note that `proc` died; raise the alarm if its role matters (a slot, or anybody in a repair). */
 void ftrma_note_death(int proc);
+/* job/control.c: 1: a slot's process has ended itself, as a program does: no failure, the supervisor ends
+   the job. If a framework is told of deaths, an end with status 0 is one of them. */
+int ftrma_ended_itself(int proc);
 /* Note that a node is lost, with its memory, its agent and all its processes. */
 void ftrma_note_lost(int node);
 

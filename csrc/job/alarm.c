@@ -69,17 +69,13 @@ void ftrma_note_death(int proc)
         STORE(&ftrma_ctl->death_ns, when_it_died());
     uint64_t alarm = LOAD(&ftrma_ctl->alarm);
     int index;
-    int repairing = alarm != LOAD(&ftrma_ctl->repaired), leaving = LOAD(&p->leaving);
+    int repairing = alarm != LOAD(&ftrma_ctl->repaired);
     int role = ftrma_role_of(ftrma_ctl, proc, &index), slot = role == FTRMA_ROLE_SLOT;
     /* Over several nodes nobody takes a seat while others change the seating. */
     int several = LOAD(&ftrma_ctl->nodes) > 1;
     int vacant = !slot && (several ? role == FTRMA_ROLE_CHECKSUM : seat_stays_vacant());
     int told = LOAD(&ftrma_ctl->claim) & FTRMA_CLAIM_TOLD && !(slot && index == 0);
-    int well = leaving == FTRMA_LEFT_BY_STATUS || leaving == FTRMA_LEFT_BY_EXIT;
-    /* An end of its own making is no failure: the supervisor ends the job. */
-    if (slot && LOAD(&ftrma_ctl->supervisor) && !(told && well)
-        && (leaving & FTRMA_LEFT_BY_STATUS
-            || (leaving & (FTRMA_LEFT_BY_SIGNAL | FTRMA_LEFT_BY_EXIT) && !repairing))) {
+    if (ftrma_ended_itself(proc)) {
         ftrma_ring();
         return;
     }

@@ -171,6 +171,18 @@ static int is_without_error(const struct ftrma_proc *p)
     return LOAD(&p->state) == FTRMA_DEAD && (LOAD(&p->reported) || well);
 }
 
+int ftrma_ended_itself(int proc)
+{
+    int index, how = LOAD(&ftrma_ctl->proc[proc].leaving);
+    int slot = ftrma_role_of(ftrma_ctl, proc, &index) == FTRMA_ROLE_SLOT;
+    int told = LOAD(&ftrma_ctl->claim) & FTRMA_CLAIM_TOLD && index;
+    int well = how == FTRMA_LEFT_BY_STATUS || how == FTRMA_LEFT_BY_EXIT;
+    int repairing = LOAD(&ftrma_ctl->alarm) != LOAD(&ftrma_ctl->repaired);
+    return slot && LOAD(&ftrma_ctl->supervisor) && !(told && well)
+           && (how & FTRMA_LEFT_BY_STATUS
+               || (how & (FTRMA_LEFT_BY_SIGNAL | FTRMA_LEFT_BY_EXIT) && !repairing));
+}
+
 int ftrma_claim_error(void)
 {
     int32_t owner = 0, *word = &ftrma_ctl->error_owner;

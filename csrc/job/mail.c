@@ -277,7 +277,7 @@ void ftrma_mail_attach(struct ftrma_mail *m)
     int index;
     STORE(&of_job, m);
     for (int p = 0; p < (int)ftrma_ctl->nprocs && told_here(); p++)
-        if (LOAD(&ftrma_ctl->proc[p].state) == FTRMA_DEAD
+        if (LOAD(&ftrma_ctl->proc[p].state) == FTRMA_DEAD && !ftrma_ended_itself(p)
             && ftrma_role_of(ftrma_ctl, p, &index) != FTRMA_ROLE_CHECKSUM)
             ftrma_mail_note_death(m, p);
 }

@@ -223,7 +223,7 @@ class Post:
         vain: list[str] = []
 
         def make_room() -> bool:
-            # What was sent stays in front of all that follows, so it has to land somewhere.
+            # The bytes that were sent stay in front of all that follows: they have to land.
             if self._is_shorter(node, name, end):
                 vain.append(name)
                 with contextlib.suppress(Unfinished):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..host.errors import Rollback
+from ..native import job
 from ..native.mail import find_spots
 from ..native.shared import Proc
 from ..native.wire import Unfinished
@@ -59,8 +60,12 @@ class PostOffice:
               fail: Callable[[str], object]) -> DeathOrder:
         """Make the order of deaths among these members, as the root; see there."""
         attempt = self.attempt()
-        return DeathOrder(mail, members, lambda p: self.alive(Proc(p)), self._shut_out, self.bell,
-                          self.wait, lambda: self._is_over(attempt), report, fail)
+        return DeathOrder(mail, members, self._is_no_death, self._shut_out, self.bell, self.wait,
+                          lambda: self._is_over(attempt), report, fail)
+
+    def _is_no_death(self, process: int) -> bool:
+        """A process is alive, or the supervisor ends the job for its end."""
+        return self.alive(Proc(process)) or job.ended_itself(Proc(process))
 
     def _is_over(self, attempt: int) -> bool:
         return self.alarmed() or self.attempt() != attempt

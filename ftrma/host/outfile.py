@@ -148,7 +148,13 @@ def appended(name: str) -> io.FileIO:
     Raises:
         OSError: it cannot be written.
     """
-    target = _find(name)
+    try:
+        return _appended(_find(name))
+    except FileExistsError:  # another process has just made it, which is found now
+        return _appended(_find(name))
+
+
+def _appended(target: _Target) -> io.FileIO:
     if target.descriptor is not None:
         return io.FileIO(os.dup(target.descriptor), "ab")
     flags = os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

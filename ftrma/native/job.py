@@ -316,6 +316,11 @@ def my_role() -> tuple[int, int]:
     return int(c.lib.ftrma_my_role(index)), int(index[0])
 
 
+def ended_itself(proc: Proc) -> bool:
+    """Say whether a slot's process has ended itself, for which the supervisor ends the job."""
+    return bool(c.lib.ftrma_ended_itself(proc))
+
+
 def role_of(ctl: Control, proc: Proc) -> tuple[int, int]:
     index = c.ffi.new("int *")
     return int(c.lib.ftrma_role_of(ctl, proc, index)), int(index[0])

@@ -596,3 +596,21 @@ def test_the_first_of_several_tells(
     for unasked in (False, True):
         outfile.tell_first("a", who="graph", unasked=unasked)
     assert capsys.readouterr().err == "graph: a\n"
+
+
+def test_a_file_that_two_make_at_once_has_the_lines_of_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: who finds that another process has made it meanwhile adds to it, too."""
+    path, find = tmp_path / "log", outfile._find
+
+    def late(name: str) -> Any:
+        found = find(name)
+        if not path.exists():
+            path.write_bytes(b"theirs\n")
+        return found
+
+    monkeypatch.setattr(outfile, "_find", late)
+    with outfile.appended(str(path)) as file:
+        file.write(b"mine\n")
+    assert path.read_bytes() == b"theirs\nmine\n"

@@ -45,7 +45,7 @@ ALLOWED: dict[str, dict[str, str] | str] = {
     "ftrma/program/deathmail.py": {"create": "a node's mail, in the job's own directory"},
     "ftrma/vault/spillparts.py": {"PartWriter._link": "a file of an earlier checkpoint"},
     "ftrma/host/outfile.py": {"_temporary": "the way", "_open": "the way",
-                              "appended": "the way",
+                              "_appended": "the way",
                               "open_terminal": "stdout and stderr"},
     "ftrma/host/private.py": {"make": "files of this user's alone, made anew"},
     "ftrma/host/userkey.py": {"read": "the user's key"},
