@@ -25,12 +25,13 @@ directory, steps, shelves = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 
 def work(store, shelf):
     while (i := store.get("step", 0)) < steps:
+        # First: a death may cut this off, and it is done again as long as the step has not passed.
+        store.set2("first", i, (shelf + 2) % shelves, f"second {shelf}", i, wait=i % 2 == 0)
         with store.transaction() as tx:
             tx.set("array", tx.get("array", np.zeros(5000)) + i * (shelf + 1))
             tx.set("sum", tx.get("sum", 0) + i * shelf)
             tx.set_remote((shelf + 1) % shelves, f"from {shelf}", i)
             tx.set("step", i + 1)
-        store.set2("first", i, (shelf + 2) % shelves, f"second {shelf}", i, wait=i % 2 == 0)
         apgas.yield_()
 
 
