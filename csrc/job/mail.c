@@ -1,9 +1,9 @@
 /* Mail: messages, shared words and deaths in one order, for a framework that is told of deaths.
  *
  * One file of a node has everything. Each ordered pair of processes has a ring of its own, with one
- * writer and one reader. A record becomes visible by the store of its end, so a death of the writer leaves
- * it whole or absent, and all that the dead have written can still be read. A ring that is full
- * refuses; nobody waits for a reader.
+ * writer and one reader. A record becomes visible by the store of its end, so a death of the writer
+ * leaves it whole or absent, and all that the dead have written can still be read. A ring that is
+ * full refuses; nobody waits for a reader.
  *
  * The list of deaths is written by all who notice one, by compare-and-swap at its first free place:
  * so all see one order, and each death once. The number of deaths is the *generation*.
@@ -12,8 +12,8 @@
  * bell, then looks, then waits until the bell is another.
  *
  * Over several nodes each node has such a file, and a process writes to those of other nodes by
- * their agents (ftrma/fabric/nodes_mail.py): a ring lies with its reader, and the words of the first
- * node count. There the list of deaths is written by one process alone.
+ * their agents (ftrma/fabric/nodes_mail.py): a ring lies with its reader, and the words on the node of
+ * slot 0's process count. That process alone writes the lists of deaths then.
  */
 #define _GNU_SOURCE
 #include "mail.h"

@@ -96,7 +96,7 @@ class Post:
                 if error.result is WireResult.ALARM:
                     self.origin.clear_alarm()
                 elif error.result is not WireResult.TIMEOUT:
-                    self.check()
+                    check()
                     self.origin.retry()
                     raise FtrmaError(f"mail to another node: {error}") from None
             check()

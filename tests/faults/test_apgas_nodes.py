@@ -247,7 +247,8 @@ def main():
     try:
         apgas.add_places(1)
     except ValueError as error:
-        json.dump(str(error), open(f"{sys.argv[1]}/root.json", "w"))
+        with open(f"{sys.argv[1]}/root.json", "w") as file:
+            json.dump(str(error), file)
 
 
 apgas.run(main)
