@@ -207,7 +207,7 @@ def named(program: str, values: Any, found: data.Graph) -> Any:
     return names[values]
 
 
-def program_of(options: argparse.Namespace,
+def program_of(options: argparse.Namespace, engine: graph.Engine,
                found: data.Graph) -> graph.VertexProgram | PhoenixProgram:
     options.source = vertex_of(options.source, found)
     if options.program == "matching" and not 0 < (options.left or 0) < found.n:
@@ -235,7 +235,7 @@ def program_of(options: argparse.Namespace,
         "bfs": lambda: paths(options.source, weighted=False),
         "sssp": lambda: paths(options.source, weighted=True),
         "cc": pregel.Component, "sv": pregel.PointerJumping,
-        "triangles": lambda: analytics.TriangleCount(found.degrees()),
+        "triangles": lambda: analytics.TriangleCount(engine.degrees(found)),
         "matching": lambda: pregel.Matching(options.left or 0),
         "kcore": lambda: pregel.Core(options.k),
         "hits": lambda: analytics.Hits(options.steps, options.tolerance or 1e-9),
@@ -394,7 +394,7 @@ def main(arguments: list[str]) -> int:
         copies = copies_of(options, found)
         began = time.monotonic()
         result = engine.run(data.copies(found, copies) if copies > 1 else found,
-                            program_of(options, found), **(
+                            program_of(options, engine, found), **(
             {"most": LONG} if options.program == "betweenness" else {}))
         seconds = time.monotonic() - began
         values = values_of(result, options)

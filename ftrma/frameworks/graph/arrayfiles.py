@@ -10,7 +10,8 @@ from typing import IO, Any
 
 import numpy as np
 
-from .parts import DoesNotFit, Graph, MemoryWatch, check_room, of_edges
+from .memory import DoesNotFit, MemoryWatch, check_room
+from .parts import Graph, of_edges
 from .references import AnyArray, EdgeArrays
 
 ARRAYS = {"indptr", "indices", "row", "col", "shape", "format", "data", "src", "dst", "weight", "n"}

@@ -10,13 +10,14 @@ from typing import Any
 
 from ... import framework
 from ...host import outfile
-from . import data
+from . import data, shuffle
 from .declared_runner import DeclaredRunner
 from .parts import Graph, check_kind
 from .phoenix_program import PhoenixProgram
 from .phoenix_runner import PhoenixRunner
 from .pregel_program import VertexProgram
 from .pregel_runner import PregelRunner
+from .references import Ints
 from .results import Result
 from .runner import GraphRunner, Settings, StepReport, Task
 from .runs import runs
@@ -111,6 +112,19 @@ class Engine:
     def rmat(self, scale: int, degree: int = 16, seed: int = 1) -> Graph:
         """A power-law graph, see `generate.rmat`."""
         return data.rmat(scale, degree, seed)
+
+    def degrees(self, graph: Graph) -> Ints:
+        """Number of edges that leave each vertex, (n,); each slot reads a share of the edges.
+
+        Raises:
+            ValueError: the graph has an edge that leads out of it, or a weight that is NaN, or more
+                vertices than there is memory for; on all slots.
+
+        MPI: collective over all slots, but with "causal" and "rollback".
+        """
+        if self.runner.declares or graph.slices is None or self.comm.size == 1:
+            return graph.degrees()
+        return shuffle.degrees(self.comm, graph)
 
     def run(self, graph: Graph, program: VertexProgram | PhoenixProgram, *,
             most: int = MOST) -> Result:

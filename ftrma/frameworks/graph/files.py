@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from ...host.messages import one_line
 from ...host.values import open_file
-from . import arrayfiles, arrayslices, parts, tablefiles, textedges
+from . import arrayfiles, arrayslices, parts, shuffle, tablefiles, textedges
 from .arrayfiles import Source
 from .parts import Graph
 from .textform import COMMENTS
@@ -80,7 +80,10 @@ def load(path: Source, *, n: int | None = None, relabel: bool = False,
     found = Graph(found.n if n is None else n, found.chunks, name, found.names, file=True,
                   edges=found.edges, key=key, read_as=told, slices=found.slices,
                   least_weight=found.least_weight)
-    return parts.relabel(found) if relabel else found
+    if not relabel:
+        return found
+    sliced = comm is not None and found.slices is not None
+    return parts.relabel(found, shuffle.ids_with_edges(comm, found) if sliced else None)
 
 
 def _found(path: Source, name: str, n: int | None, wishes: Wishes, key: str,

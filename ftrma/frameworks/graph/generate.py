@@ -1,11 +1,12 @@
 """Graphs that are computed: each chunk of edges follows from its number alone.
 
-So a slot that makes its part again makes an equal one, and no slot asks another.
+So a slot that makes its part again makes an equal one, alone; slots that make their parts together
+make a share of the edges each.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
@@ -24,12 +25,21 @@ WORD = 2**64
 def path(n: int) -> Graph:
     """The path 0, 1, 2 ... n - 1."""
 
-    def chunks() -> Iterator[EdgeArrays]:
-        for first in range(0, n - 1, VERTICES):
-            ids = np.arange(first, min(first + VERTICES, n - 1))
-            yield ids, ids + 1, None
+    def edges(first: int) -> EdgeArrays:
+        ids = np.arange(first, min(first + VERTICES, n - 1))
+        return ids, ids + 1, None
 
-    return Graph(n, chunks, "path", edges=n - 1, key="path")
+    return _made(n, edges, range(0, n - 1, VERTICES), "path", edges=n - 1, key="path")
+
+
+def _made(n: int, make: Callable[[int], EdgeArrays], firsts: range, what: str, *, edges: int = 0,
+          key: str) -> Graph:
+    """A graph whose chunks of edges are made by their numbers; a slice has some of them."""
+
+    def slices(i: int, many: int) -> Iterator[EdgeArrays]:
+        return map(make, firsts[len(firsts) * i // many : len(firsts) * (i + 1) // many])
+
+    return Graph(n, lambda: map(make, firsts), what, edges=edges, key=key, slices=slices)
 
 
 def grid(rows: int, columns: int) -> Graph:
@@ -42,15 +52,14 @@ def grid(rows: int, columns: int) -> Graph:
         raise ValueError(f"grid: {rows} rows of {columns}; give 1 or more")
     n = rows * columns
 
-    def chunks() -> Iterator[EdgeArrays]:
-        for first in range(0, n, VERTICES):
-            ids = np.arange(first, min(first + VERTICES, n))
-            row, column = np.divmod(ids, columns)
-            there = np.stack([row > 0, column > 0, column < columns - 1, row < rows - 1], axis=1)
-            to = ids[:, None] + np.array([-columns, -1, 1, columns])
-            yield np.repeat(ids, there.sum(axis=1)), to[there], None
+    def edges(first: int) -> EdgeArrays:
+        ids = np.arange(first, min(first + VERTICES, n))
+        row, column = np.divmod(ids, columns)
+        there = np.stack([row > 0, column > 0, column < columns - 1, row < rows - 1], axis=1)
+        to = ids[:, None] + np.array([-columns, -1, 1, columns])
+        return np.repeat(ids, there.sum(axis=1)), to[there], None
 
-    return Graph(n, chunks, "grid", edges=4 * n, key=f"grid {rows}")
+    return _made(n, edges, range(0, n, VERTICES), "grid", edges=4 * n, key=f"grid {rows}")
 
 
 def rmat(scale: int, degree: int = 16, seed: int = 1) -> Graph:
@@ -67,12 +76,12 @@ def rmat(scale: int, degree: int = 16, seed: int = 1) -> Graph:
         raise ValueError(f"rmat: degree {degree}; give 0 or more")
     edges = degree << scale
 
-    def chunks() -> Iterator[EdgeArrays]:
-        for first in range(0, edges, CHUNK):
-            yield (*edgekernels.rmat(seed % WORD, scale, pairs(), first, min(CHUNK, edges - first)),
-                   None)
+    def make(first: int) -> EdgeArrays:
+        return (*edgekernels.rmat(seed % WORD, scale, pairs(), first, min(CHUNK, edges - first)),
+                None)
 
-    return Graph(1 << scale, chunks, "rmat", edges=edges, key=f"rmat {degree} {seed}")
+    return _made(1 << scale, make, range(0, edges, CHUNK), "rmat", edges=edges,
+                 key=f"rmat {degree} {seed}")
 
 
 @cache
@@ -97,17 +106,17 @@ def lognormal(n: int, mu: float, sigma: float, seed: int = 1) -> Graph:
     if not (np.isfinite(mu) and np.isfinite(sigma) and sigma >= 0):
         raise ValueError(f"lognormal: mu {mu}, sigma {sigma}; give numbers, sigma not negative")
 
-    def chunks() -> Iterator[EdgeArrays]:
-        for first in range(0, n, VERTICES):
-            random = np.random.Generator(np.random.Philox(key=[seed % WORD, first]))
-            ids = np.arange(first, min(first + VERTICES, n))
-            with np.errstate(over="ignore"):
-                degree = np.rint(np.exp(random.normal(mu, sigma, len(ids))))
-            degree = degree.clip(0, n - 1).astype(np.int64)
-            source = np.repeat(ids, degree)
-            yield source, random.integers(0, n, len(source)), None
+    def edges(first: int) -> EdgeArrays:
+        random = np.random.Generator(np.random.Philox(key=[seed % WORD, first]))
+        ids = np.arange(first, min(first + VERTICES, n))
+        with np.errstate(over="ignore"):
+            degree = np.rint(np.exp(random.normal(mu, sigma, len(ids))))
+        degree = degree.clip(0, n - 1).astype(np.int64)
+        source = np.repeat(ids, degree)
+        return source, random.integers(0, n, len(source)), None
 
-    return Graph(n, chunks, "lognormal", key=f"lognormal {mu!r} {sigma!r} {seed}")
+    return _made(n, edges, range(0, n, VERTICES), "lognormal",
+                 key=f"lognormal {mu!r} {sigma!r} {seed}")
 
 
 def power_law(n: int, alpha: float = 2.3, seed: int = 1) -> Graph:
@@ -121,12 +130,12 @@ def power_law(n: int, alpha: float = 2.3, seed: int = 1) -> Graph:
     if not 1 < alpha < np.inf:
         raise ValueError(f"power_law: alpha {alpha}; give a number above 1")
 
-    def chunks() -> Iterator[EdgeArrays]:
-        for first in range(0, n, VERTICES):
-            random = np.random.Generator(np.random.Philox(key=[seed % WORD, first]))
-            ids = np.arange(first, min(first + VERTICES, n))
-            degree = random.zipf(alpha, len(ids)).clip(1, max(1, n - 1))
-            source = np.repeat(ids, degree)
-            yield source, random.integers(0, n, len(source)), None
+    def edges(first: int) -> EdgeArrays:
+        random = np.random.Generator(np.random.Philox(key=[seed % WORD, first]))
+        ids = np.arange(first, min(first + VERTICES, n))
+        degree = random.zipf(alpha, len(ids)).clip(1, max(1, n - 1))
+        source = np.repeat(ids, degree)
+        return source, random.integers(0, n, len(source)), None
 
-    return Graph(n, chunks, "power_law", key=f"power_law {alpha!r} {seed}")
+    return _made(n, edges, range(0, n, VERTICES), "power_law",
+                 key=f"power_law {alpha!r} {seed}")

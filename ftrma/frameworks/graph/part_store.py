@@ -34,15 +34,20 @@ class PartStore:
         self._bounds: weakref.WeakKeyDictionary[Graph, Ints] = weakref.WeakKeyDictionary()
 
     def partition(self, graph: Graph, run: int) -> Partition:
-        """The partition of a run; bounds that depend on edges are found once."""
+        """The partition of a run; bounds that depend on edges are found once.
+
+        MPI: as `part`.
+        """
         if self.settings.partition != "edges":
             return partition_of(self.settings.partition, graph, self.comm.size)
         key = f"bounds {run}"
         saved = key in entries
-        if key in kept or saved:
-            bounds = kept[key] if key in kept else entries.read(key)
-        elif (bounds := self._bounds.get(graph)) is None:
-            bounds = partition_of("edges", graph, self.comm.size).bounds
+        bounds = (kept[key] if key in kept else entries.read(key) if saved
+                  else self._bounds.get(graph))
+        shared = self._shares(graph, bounds is not None)
+        if bounds is None:
+            degrees = shuffle.degrees(self.comm, graph) if shared else None
+            bounds = partition_of("edges", graph, self.comm.size, degrees).bounds
         found = Partition("edges", graph.n, self.comm.size, bounds)
         kept[key] = self._bounds[graph] = found.bounds
         if not saved:
@@ -87,14 +92,21 @@ class PartStore:
 
         MPI: collective over all slots, if they are together and the graph can be read so.
         """
-        if self._together and graph.slices is not None and not any(agree(
-                self.comm, (int(found is not None),))[0]):
+        if self._shares(graph, found is not None):
             found = shuffle.part(self.comm, graph, partition)
             self._leave(graph, partition, found)
         elif found is None:
             found = graph.part(partition, self.comm.rank)
             self._leave(graph, partition, found)
         return found
+
+    def _shares(self, graph: Graph, found: bool) -> bool:
+        """Slots read a graph together now: none of them has what it is read for.
+
+        MPI: collective over all slots, if they are together and the graph can be read so.
+        """
+        return (self._together and graph.slices is not None
+                and not any(agree(self.comm, (int(found),))[0]))
 
     def _leave(self, graph: Graph, partition: Partition, part: Part) -> None:
         directory = self.settings.cache

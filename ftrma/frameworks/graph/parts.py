@@ -19,13 +19,13 @@ import numpy.typing as npt
 
 from ...host.cgroup import available_bytes
 from . import edgekernels, kernels
+from .memory import DoesNotFit, MemoryWatch, gib
 from .references import MOST_ID, AnyArray, Columns, EdgeArrays, Floats, Ints, Mask, Numbers
 
 KINDS = ("hash", "range", "edges")  # of partitions
 PLACED = {"hash": "mixed rounds", "range": "range"}  # in keys of files: changes with the owners
 MOST_VERTICES = 2**44  # of a graph: more than any job has memory for; no product of it wraps
 EXACT = 2**53  # integers up to here are floats without rounding
-LOOK_BYTES = 1 << 26  # that are taken between two looks at the memory that is left
 
 
 def check_kind(kind: str) -> None:
@@ -253,22 +253,29 @@ class Graph:
         ptr, numbers, weight = kernels.csr(row, numbers, weight, len(ids))
         return Part(ids, ptr, numbers, weight, distinct, bounds)
 
-    def degrees(self) -> Ints:
-        """Number of edges that leave each vertex, (n,); reads all edges.
+    def degrees(self, chunks: Iterator[EdgeArrays] | None = None) -> Ints:
+        """Number of edges that leave each vertex, (n,).
+
+        Args:
+            chunks: of these edges; by default of all, which are read.
 
         Raises:
             ValueError: see `part`.
         """
-        need, free = 8 * self.n, available_bytes()
-        if need > free:
-            raise DoesNotFit(f"{self.what}: {self.n} vertices do not fit: to count their edges "
-                             f"takes {_gib(need)}, and the machine has {_gib(free)} free; relabel "
-                             "the graph if few vertices have edges, or give another partition")
+        self.check_room_for_degrees()
         found = np.zeros(self.n, np.int64)
-        for source, target, weight in self.chunks():
+        for source, target, weight in self.chunks() if chunks is None else chunks:
             self.check(source, target, weight)
             np.add.at(found, source, 1)
         return found
+
+    def check_room_for_degrees(self) -> None:
+        """Refuse a graph of more vertices than there is memory for their numbers of edges."""
+        need, free = 8 * self.n, available_bytes()
+        if need > free:
+            raise DoesNotFit(f"{self.what}: {self.n} vertices do not fit: to count their edges "
+                             f"takes {gib(need)}, and the machine has {gib(free)} free; relabel "
+                             "the graph if few vertices have edges, or give another partition")
 
     def check_room(self, slots: int) -> None:
         """Refuse a graph whose parts need more than the memory that is left, see `part`."""
@@ -276,8 +283,8 @@ class Graph:
         need, free = 5 * self.n + 16 * self.edges // slots, available_bytes()
         if need > free:
             raise DoesNotFit(f"{self.what}: {self.n} vertices and {self.edges} edges do not fit: "
-                             f"each of {slots} slots takes {_gib(need)} at first, and "
-                             f"its machine has {_gib(free)} free; use more slots on more machines, "
+                             f"each of {slots} slots takes {gib(need)} at first, and "
+                             f"its machine has {gib(free)} free; use more slots on more machines, "
                              "or relabel the graph if few vertices have edges")
 
     def check(self, source: Ints, target: Ints, weight: Floats | None) -> None:
@@ -291,64 +298,20 @@ class Graph:
             raise ValueError(f"{self.what}: the weight of an edge is NaN")
 
 
-class DoesNotFit(ValueError):
-    """A graph is larger than the memory that the machine has left."""
-
-
-class MemoryWatch:
-    """Counts memory that is taken little by little, for data whose size is not known for sure.
-
-    Attributes:
-        taken: bytes so far.
-    """
-
-    def __init__(self, what: str) -> None:
-        self.what, self.taken, self._looked = what, 0, 0
-
-    def took(self, size_bytes: int, more: int) -> None:
-        """Count memory that was taken.
-
-        Args:
-            more: bytes that are still to be taken.
-
-        Raises:
-            DoesNotFit: the machine has no memory for them.
-        """
-        self.taken += size_bytes
-        if self.taken - self._looked >= LOOK_BYTES:
-            self._looked = self.taken
-            check_room(self.what, self.taken, more)
-
-
-def check_room(what: str, taken: int, more: int) -> None:
-    """Refuse a graph that is larger than the memory that is left.
-
-    Raises:
-        DoesNotFit: with the graph, the memory that it takes, and the remedy.
-    """
-    free = available_bytes()
-    if more > free:
-        raise DoesNotFit(f"{what}: does not fit: {_gib(taken)} are here, {_gib(more)} more are "
-                         f"needed, and the machine has {_gib(free)} free; use machines with more, "
-                         "or a smaller graph (of text each slot keeps its own edges, of arrays "
-                         "all)")
-
-
-def _gib(size_bytes: int) -> str:
-    return f"{size_bytes / 2**30:.1f} GiB"
-
-
-def partition_of(kind: str, graph: Graph, slots: int) -> Partition:
-    """The partition of a graph over so many slots; "edges" reads all edges for it.
+def partition_of(kind: str, graph: Graph, slots: int, degrees: Ints | None = None) -> Partition:
+    """The partition of a graph over so many slots.
 
     With "edges" a slot has no more edges than an equal share and those of one vertex.
+
+    Args:
+        degrees: of the graph, for "edges"; by default all edges are read for them.
 
     Raises:
         ValueError: there is no such kind, or the graph is wrong.
     """
     if kind != "edges":
         return Partition(kind, graph.n, slots)
-    before = np.concatenate([[0], np.cumsum(graph.degrees())])
+    before = np.concatenate([[0], np.cumsum(graph.degrees() if degrees is None else degrees)])
     shares = before[-1] * np.arange(1, slots) // slots
     bounds = [0, *np.searchsorted(before, shares).tolist(), graph.n]
     return Partition(kind, graph.n, slots, bounds)
@@ -421,18 +384,18 @@ def symmetric(graph: Graph) -> Graph:
                  key=graph.derived("symmetric"), read_as=graph.read_as, slices=slices)
 
 
-def relabel(graph: Graph) -> Graph:
-    """The graph with ids 0 to k - 1 for the vertices that have edges; reads all edges.
+def relabel(graph: Graph, ids: Ints | None = None) -> Graph:
+    """The graph with ids 0 to k - 1 for the vertices that have edges.
 
     New ids are in the order of the old ids, which are the new graph's `names`.
+
+    Args:
+        ids: of these vertices, see `vertices_with_edges`; by default all edges are read for them.
 
     Raises:
         ValueError: the graph has no edges.
     """
-    names, watch = np.zeros(0, np.int64), MemoryWatch(graph.what)
-    for source, target, _ in graph.chunks():
-        names = np.union1d(names, np.concatenate([source, target]))
-        watch.took(names.nbytes - watch.taken, 2 * names.nbytes)
+    names = vertices_with_edges(graph, graph.chunks()) if ids is None else ids
 
     def change(source: Ints, target: Ints, weight: Floats | None) -> Iterator[EdgeArrays]:
         yield np.searchsorted(names, source), np.searchsorted(names, target), weight
@@ -444,3 +407,12 @@ def relabel(graph: Graph) -> Graph:
                  names if graph.names is None else graph.names[names], file=graph.file,
                  edges=graph.edges, key=graph.derived("relabelled"), read_as=graph.read_as,
                  slices=slices)
+
+
+def vertices_with_edges(graph: Graph, chunks: Iterator[EdgeArrays]) -> Ints:
+    """The vertices that these edges of a graph begin or end at, ascending, each once."""
+    found, watch = np.zeros(0, np.int64), MemoryWatch(graph.what)
+    for source, target, _ in chunks:
+        found = np.union1d(found, np.concatenate([source, target]))
+        watch.took(found.nbytes - watch.taken, 2 * found.nbytes)
+    return found

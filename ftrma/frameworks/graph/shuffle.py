@@ -6,13 +6,16 @@ because edges arrive in the order of the graph.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from . import edgekernels
-from .parts import Graph, MemoryWatch, Part, Partition
-from .references import AnyArray
+from .memory import MemoryWatch
+from .parts import Graph, Part, Partition, vertices_with_edges
+from .references import AnyArray, EdgeArrays, Ints
 
 Piece = tuple[AnyArray, list[AnyArray]]  # edges for each slot; rows, targets and weights, by slot
 
@@ -59,6 +62,54 @@ def part(comm: Any, graph: Graph, partition: Partition) -> Part:
     pieces.reverse()
     return graph.assemble(partition, comm.rank,
                           *_exchange(comm, pieces, rounds, kinds))
+
+
+def degrees(comm: Any, graph: Graph) -> Ints:
+    """The edges that leave each vertex of a graph that has slices, see `parts.Graph.degrees`.
+
+    Raises:
+        ValueError: see there; on all slots.
+
+    MPI: collective over all slots.
+    """
+    mine = _of_slice(comm, graph, graph.check_room_for_degrees, graph.degrees)
+    found = np.empty_like(mine)
+    comm.Allreduce(mine, found)
+    return found
+
+
+def ids_with_edges(comm: Any, graph: Graph) -> Ints:
+    """The vertices that have edges, of a graph that has slices, see `parts.vertices_with_edges`.
+
+    Raises:
+        ValueError: an edge cannot be read, or the memory does not suffice; on all slots.
+
+    MPI: collective over all slots.
+    """
+    mine = _of_slice(comm, graph, lambda: None, partial(vertices_with_edges, graph))
+    return np.unique(np.concatenate(comm.allgather(mine)))
+
+
+def _of_slice(comm: Any, graph: Graph, check: Callable[[], None],
+              work: Callable[[Iterator[EdgeArrays]], Ints]) -> Ints:
+    """What `work` makes of the edges of this slot's slice, if no slot has a problem.
+
+    Args:
+        check: raises ValueError before anything is read: slots may communicate when they read.
+    """
+    assert graph.slices is not None
+    found, problem = np.zeros(0, np.int64), ""
+    try:
+        check()
+    except ValueError as error:
+        problem = str(error)
+    agree(comm, (), problem)
+    try:
+        found = work(graph.slices(comm.rank, comm.size))
+    except ValueError as error:
+        problem = str(error)
+    agree(comm, (), problem)
+    return found
 
 
 def _pieces(graph: Graph, partition: Partition, slot: int) -> list[Piece]:

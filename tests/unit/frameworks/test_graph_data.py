@@ -23,7 +23,7 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftrma.frameworks.graph import cache, changes, data, files, generate, parts
+from ftrma.frameworks.graph import cache, changes, data, files, generate, memory, parts
 from ftrma.frameworks.graph.messages import Sending, neutral
 from ftrma.frameworks.graph.pregel_program import VertexProgram, Vertices, check
 from ftrma.frameworks.graph.pregel_slot import PregelSlot
@@ -418,9 +418,10 @@ def test_what_unpacks_to_more_than_fits_is_told(tmp_path: Path, name: str,
         path.write_bytes(gzip.compress(head + b"1 1\n" * (BOMB // 4), 1))
     assert path.stat().st_size < BOMB // 100
     room = 1 << 20
-    monkeypatch.setattr(parts, "LOOK_BYTES", 1 << 18)
+    monkeypatch.setattr(memory, "LOOK_BYTES", 1 << 18)
     monkeypatch.setattr(files, "TEXT_BYTES", 1 << 16)
-    monkeypatch.setattr(parts, "available_bytes", lambda: room)
+    for module in (memory, parts):
+        monkeypatch.setattr(module, "available_bytes", lambda: room)
     tracemalloc.start()
     try:
         if fits:
@@ -432,7 +433,7 @@ def test_what_unpacks_to_more_than_fits_is_told(tmp_path: Path, name: str,
             with pytest.raises(ValueError, match=f"^{name}: {words}"):
                 data.load(path, n=9 if "txt" in name else None).part(Partition("hash", 9, 1), 0)
             if "txt" in name:
-                with pytest.raises(parts.DoesNotFit):
+                with pytest.raises(memory.DoesNotFit):
                     data.load(path, n=9).part(Partition("range", 9, 1), 0)
         peak = tracemalloc.get_traced_memory()[1]
     finally:

@@ -15,7 +15,15 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ftrma.frameworks.graph import arrayfiles, arrayslices, files, shuffle, tablefiles, textedges
+from ftrma.frameworks.graph import (
+    arrayfiles,
+    arrayslices,
+    files,
+    generate,
+    shuffle,
+    tablefiles,
+    textedges,
+)
 from ftrma.frameworks.graph.derived import bipartite, both, reverse, simple
 from ftrma.frameworks.graph.slices import Sliced
 from ftrma.graph import data
@@ -41,6 +49,9 @@ class Comm:
 
     def Alltoall(self, given: Any, found: Any) -> None:
         found[:] = [row[self.rank] for row in self.allgather(given)]
+
+    def Allreduce(self, given: Any, found: Any) -> None:
+        found[:] = sum(self.allgather(given))
 
     def Alltoallv(self, given: Any, found: Any) -> None:
         into, (counts, begins) = found
@@ -122,6 +133,81 @@ def test_parts_are_the_same(tmp_path_factory: pytest.TempPathFactory, seed: int,
         alone = MAKES[make](data.load(path))
         for slot, found in enumerate(on_all(slots, work)):
             assert found[0] == whole.read_as and same(found[1], alone.part(partition, slot))
+
+
+@settings(deadline=None)
+@given(st.integers(0, 2**32), st.integers(2, 5), st.sampled_from(["text", "packed", "rmat"]))
+def test_what_all_edges_tell(tmp_path_factory: pytest.TempPathFactory, seed: int, slots: int,
+                             form: str) -> None:
+    """Law: degrees, and ids that have edges, are those that a slot finds alone; each slot reads its
+    slice and no more."""
+    random = np.random.default_rng(seed)
+    n, m = int(random.integers(1, 40)), int(random.integers(1, 120))
+    rows = random.integers(0, n, (m, 2))
+    path = tmp_path_factory.mktemp("shuffle") / ("graph.npz" if form == "packed" else "graph.txt")
+    if form == "packed":
+        np.savez_compressed(path, src=rows[:, 0], dst=rows[:, 1])
+    else:
+        path.write_text("".join(f"{a} {b}\n" for a, b in rows.tolist()))
+
+    def load(comm: Comm | None = None, *, relabel: bool = False) -> Graph:
+        if form == "rmat":
+            made = data.rmat(4, seed=seed)
+            return data.relabel(made) if relabel else made
+        return data.load(path, comm=comm, relabel=relabel)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "TEXT_BYTES", 64)
+        patch.setattr(arrayfiles, "CHUNK", 16)
+        patch.setattr(generate, "CHUNK", 16)
+        patch.setattr(Sliced, "seen", {})
+        whole, few = load(), load(relabel=True)
+
+        def work(comm: Comm) -> tuple[Any, Any]:
+            with pytest.MonkeyPatch.context() as alone:
+                graph = load(comm)
+                assert graph.slices is not None
+                alone.setattr(graph, "chunks", None)  # nobody reads all of it
+                degrees = shuffle.degrees(comm, graph)
+                again = load(comm, relabel=True)
+                ids = again.names if form != "rmat" else shuffle.ids_with_edges(comm, graph)
+                return degrees.tolist(), ids.tolist()
+
+        expected = whole.degrees().tolist(), few.names.tolist()
+        assert on_all(slots, work) == [expected] * slots
+
+
+@pytest.mark.parametrize("make", [
+    lambda: data.rmat(6, degree=5), lambda: data.path(60), lambda: data.grid(7, 9),
+    lambda: data.lognormal(50, 0.4, 1.1),
+    lambda: generate.power_law(50)])
+@pytest.mark.parametrize("slots", [1, 2, 3, 7])
+def test_parts_of_made_graphs(monkeypatch: pytest.MonkeyPatch, make: Callable[[], Graph],
+                              slots: int) -> None:
+    """Law: slots that make a share of the edges each have the parts that each makes alone."""
+    monkeypatch.setattr(generate, "CHUNK", 32)
+    monkeypatch.setattr(generate, "VERTICES", 8)
+    graph = make()
+    partition = Partition("hash", graph.n, slots)
+    parts = on_all(slots, lambda comm: shuffle.part(comm, graph, partition))
+    assert all(same(part, graph.part(partition, slot)) for slot, part in enumerate(parts))
+
+
+def test_problems_of_a_slice_are_those_of_all(tmp_path: Path) -> None:
+    """Law: what one slot cannot read is told on all, whatever it is read for."""
+    path = tmp_path / "graph.txt"
+    path.write_text("0 1\n" * 40)
+    words = []
+
+    def work(comm: Comm) -> None:
+        graph = data.load(path, comm=comm)
+        graph.n = 1
+        shuffle.degrees(comm, graph)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "TEXT_BYTES", 64)
+        words = on_all(3, work)
+    assert words == ["graph.txt: an edge has target 1; vertices are 0 to 0"] * 3
 
 
 def write(path: Path, form: str, n: int, rows: Any, weights: Any) -> dict[str, Any]:
