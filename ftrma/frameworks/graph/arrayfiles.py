@@ -10,8 +10,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from .given import of_edges
 from .memory import DoesNotFit, MemoryWatch, check_room
-from .parts import Graph, of_edges
+from .parts import Graph
 from .references import AnyArray, EdgeArrays
 
 ARRAYS = {"indptr", "indices", "row", "col", "shape", "format", "data", "src", "dst", "weight", "n"}

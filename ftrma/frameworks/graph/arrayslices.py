@@ -17,7 +17,8 @@ import numpy as np
 
 from . import arrayfiles, shuffle
 from .arrayfiles import Source
-from .parts import Graph, of_edges
+from .given import edge_arrays
+from .parts import Graph
 from .references import AnyArray, EdgeArrays, Ints
 from .slices import Sliced
 
@@ -179,8 +180,7 @@ class _Arrays:
                     stretch[:2] = stretch[1::-1]
             first += len(stretch[0])
             source, target, *weight = stretch
-            made = of_edges(1, source, target, weight[0] if weight else None, self.name)
-            yield next(made.chunks())
+            yield edge_arrays(source, target, weight[0] if weight else None, self.name)
 
     def _stored(self, first: int, last: int) -> Iterator[list[AnyArray]]:
         """Values first to last - 1 of arrays that are not packed."""

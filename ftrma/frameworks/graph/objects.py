@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from . import files, parts, tablefiles, textguess
-from .parts import Graph, of_edges
+from .given import of_edges
+from .parts import Graph
 from .references import AnyArray
 from .textguess import Wishes
 

@@ -9,8 +9,7 @@ Law: a slot's part follows from the graph and the slot alone, whenever and by wh
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,12 +19,11 @@ import numpy.typing as npt
 from ...host.cgroup import available_bytes
 from . import edgekernels, kernels
 from .memory import DoesNotFit, MemoryWatch, gib
-from .references import MOST_ID, AnyArray, Columns, EdgeArrays, Floats, Ints, Mask, Numbers
+from .references import AnyArray, Columns, EdgeArrays, Floats, Ints, Mask, Numbers
 
 KINDS = ("hash", "range", "edges")  # of partitions
 PLACED = {"hash": "mixed rounds", "range": "range"}  # in keys of files: changes with the owners
 MOST_VERTICES = 2**44  # of a graph: more than any job has memory for; no product of it wraps
-EXACT = 2**53  # integers up to here are floats without rounding
 
 
 def check_kind(kind: str) -> None:
@@ -315,61 +313,6 @@ def partition_of(kind: str, graph: Graph, slots: int, degrees: Ints | None = Non
     shares = before[-1] * np.arange(1, slots) // slots
     bounds = [0, *np.searchsorted(before, shares).tolist(), graph.n]
     return Partition(kind, graph.n, slots, bounds)
-
-
-def of_edges(n: int, source: npt.ArrayLike, target: npt.ArrayLike,
-             weight: npt.ArrayLike | None = None, what: str = "edges", *, key: str = "") -> Graph:
-    """A graph of given edges, which each slot has whole; without a key its edges tell it.
-
-    Raises:
-        ValueError: the arrays differ in length, ids are no whole numbers, or weights no numbers.
-    """
-    ends = [np.asarray(ids) for ids in (source, target)]
-    if weight is not None and np.asarray(weight).dtype.kind not in "biuf":
-        raise ValueError(f"{what}: weights of dtype {np.asarray(weight).dtype}; give real numbers")
-    weights = None if weight is None else _weights(np.asarray(weight), what)
-    arrays = ends if weights is None else [*ends, weights]
-    _check_edges(what, ends, arrays)
-    first, second = (array.astype(np.int64) for array in ends)
-
-    def contents() -> str:
-        found = hashlib.sha256()
-        for array in (first, second, *arrays[2:]):
-            found.update(array.data)
-        return f"edges {found.hexdigest()}"
-
-    return Graph(n, lambda: iter([(first, second, weights)]), what, edges=len(first),
-                 key=key or contents)
-
-
-def _weights(weight: AnyArray, what: str) -> Floats:
-    """Weights as floats; integers that a float does not hold are refused, not rounded."""
-    if weight.dtype.kind in "iu" and weight.dtype.itemsize == 8:
-        large = weight[(weight > EXACT) | (weight < (-EXACT if weight.dtype.kind == "i" else 0))]
-        for value in large.tolist():
-            if int(float(value)) != value:
-                raise ValueError(f"{what}: weight {value} is no number that a float holds exactly; "
-                                 "give floats to have it rounded")
-    return np.asarray(weight, np.float64)
-
-
-def _check_edges(what: str, ends: Sequence[AnyArray], arrays: Sequence[AnyArray]) -> None:
-    """Refuse arrays of different lengths, and ids that cannot be.
-
-    Args:
-        ends: sources and targets.
-        arrays: these, and weights if there are any.
-    """
-    lengths = {array.shape for array in arrays}
-    if len(lengths) > 1 or ends[0].ndim != 1:
-        shapes = " and ".join(str(shape) for shape in sorted(lengths))
-        raise ValueError(f"{what}: arrays of shapes {shapes}; give one entry for each edge in each")
-    if any(array.size and array.dtype.kind not in "iu" for array in ends):
-        kinds = " and ".join(str(array.dtype) for array in ends)
-        raise ValueError(f"{what}: ids of dtype {kinds}; ids of vertices have to be whole numbers")
-    for array in ends:
-        if array.size and array.max() > MOST_ID:
-            raise ValueError(f"{what}: id {array.max()} is out of range; ids go up to 2**63 - 1")
 
 
 def symmetric(graph: Graph) -> Graph:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from . import kernels, shuffle
-from .references import EdgeArrays, Floats
+from .references import EdgeArrays, Floats, Ints
 
 LARGE = 1 << 62  # more than any id
 
@@ -29,10 +29,13 @@ class Extremes(NamedTuple):
 
 def extremes(chunks: Iterator[EdgeArrays]) -> Extremes:
     """The extremes of edges."""
-    return together([Extremes(-1), *(
-        Extremes(int(max(source.max(), target.max())), int(min(source.min(), target.min())),
-                 len(source), math.nan if weight is None else float(np.fmin.reduce(weight)))
-        for source, target, weight in chunks)])
+    return together([Extremes(-1), *(_extremes(*chunk) for chunk in chunks)])
+
+
+def _extremes(source: Ints, target: Ints, weight: Floats | None) -> Extremes:
+    """The extremes of one edge or more."""
+    return Extremes(int(max(source.max(), target.max())), int(min(source.min(), target.min())),
+                    len(source), math.nan if weight is None else float(np.fmin.reduce(weight)))
 
 
 def together(found: Sequence[Extremes]) -> Extremes:
@@ -90,7 +93,7 @@ class Sliced:
         if found.most == Extremes().most:
             mine, sums = Extremes(), self.sums()
             try:
-                mine = extremes(self._holding())
+                mine = together([Extremes(-1), *self._holding()])
                 sums = self.sums()
             except ValueError as error:
                 problem = str(error)
@@ -107,12 +110,12 @@ class Sliced:
         return ([Extremes(*each) for each in zip(*columns[:3], weights, strict=True)],
                 columns[3:])
 
-    def _holding(self) -> Iterator[EdgeArrays]:
-        """This slot's edges, which are held, in short."""
+    def _holding(self) -> Iterator[Extremes]:
+        """The extremes of each chunk of this slot's edges, which are held, in short."""
         held: list[tuple[Any, Any, Floats | None]] = []
         for source, target, weight in self.read(self.comm.rank, self.comm.size):
-            fits = all(ids.min() >= 0 and ids.max() < kernels.MOST for ids in (source, target))
-            short = np.uint32 if fits else np.int64
+            found = _extremes(source, target, weight)
+            short = np.uint32 if found.least >= 0 and found.most < kernels.MOST else np.int64
             held.append((source.astype(short), target.astype(short), weight))
-            yield source, target, weight
+            yield found
         self._held = held

@@ -9,7 +9,8 @@ import numpy as np
 
 from . import textguess
 from .arrayfiles import Source
-from .parts import Graph, of_edges
+from .given import edge_arrays
+from .parts import Graph
 from .references import AnyArray, EdgeArrays
 from .slices import Sliced
 from .textguess import Wishes
@@ -159,8 +160,7 @@ def _edges(frames: Iterator[Frame], name: str, base: int) -> Iterator[EdgeArrays
     """Edges of ids that are numbers; no chunk is empty."""
     for source, target, weight in frames:
         if len(source):
-            made = of_edges(1, source, target, weight, name)
-            a, b, weights = next(made.chunks())
+            a, b, weights = edge_arrays(source, target, weight, name)
             yield (a - base, b - base, weights) if base else (a, b, weights)
 
 
@@ -188,7 +188,7 @@ def of_frames(frames: Any, name: str, wishes: Wishes) -> Graph:
                 for word in ids.tolist():
                     number.setdefault(word, len(number))
         elif len(source):
-            of_edges(1, source, target, weight, name)  # refuses what cannot be
+            edge_arrays(source, target, weight, name)  # refuses what cannot be
             most = max(most, int(source.max()), int(target.max()))
             least = min(least, int(source.min()), int(target.min()))
     base = int(wishes.one_based and not labelled)
@@ -201,7 +201,7 @@ def of_frames(frames: Any, name: str, wishes: Wishes) -> Graph:
         for source, target, weight in frames():
             source, target = (np.array([number[word] for word in ids.tolist()], np.int64)
                               for ids in (source, target))
-            yield next(of_edges(1, source, target, weight, name).chunks())
+            yield edge_arrays(source, target, weight, name)
 
     n = len(number) if labelled else most + 1 - base
     if n < 1:

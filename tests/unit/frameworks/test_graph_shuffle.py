@@ -311,15 +311,15 @@ def test_no_slot_reads_all_of_arrays(tmp_path: Path, form: str,
     random, path = np.random.default_rng(3), tmp_path / "graph.dat"
     write(path, form, 50, random.integers(1, 50, (140, 2)), np.ones(140))
     read: list[int] = []
-    of_edges = arrayslices.of_edges
+    edge_arrays = arrayslices.edge_arrays
 
-    def counted(n: int, source: Any, *others: Any, **named: Any) -> Graph:
+    def counted(source: Any, *others: Any) -> Any:
         read.append(len(source))
-        return of_edges(n, source, *others, **named)
+        return edge_arrays(source, *others)
 
     monkeypatch.setattr(arrayfiles, "CHUNK", 20)
-    monkeypatch.setattr(arrayslices, "of_edges", counted)
-    monkeypatch.setattr(tablefiles, "of_edges", counted)
+    monkeypatch.setattr(arrayslices, "edge_arrays", counted)
+    monkeypatch.setattr(tablefiles, "edge_arrays", counted)
     on_all(4, lambda comm: shuffle.part(comm, data.load(path, comm=comm), Partition("hash", 50, 4)))
     m = len(scipy.sparse.load_npz(path).data) if form == "csr" else 140
     assert sum(read) == m and max(read) <= 20, read
