@@ -7,6 +7,8 @@ machine disturbs least. Then one of all slots, or half of them, are killed at on
 the rounds. There are no checkpoints. A round in which they die counts as one, and results have to
 have equal bits but for PageRank, which has a tolerance.
 
+With ``--faults`` the time that failures cost is measured, see ``phoenix_faults.py``.
+
 With ``--cr 5 50 500`` runs with a checkpoint every so many rounds, to go back to, take turns with
 those by Phoenix: that is the cost of checkpoints in memory for a whole run.
 
@@ -20,7 +22,7 @@ import statistics
 from argparse import Namespace
 from typing import Any
 
-from . import common, figures, launching, sides
+from . import common, figures, launching, phoenix_faults, sides
 from .common import Parser, spread
 from .ft import by_turn
 from .launching import HERE, BenchError, JsonObject
@@ -46,6 +48,8 @@ def parse(arguments: list[str]) -> Namespace:
                         help="slots that are timed without a failure")
     parser.add_argument("--repeat", type=common.whole_or_none, default=60, metavar="K",
                         help="runs in a launch without a failure; 0: none is timed")
+    parser.add_argument("--faults", action="store_true",
+                        help="time with failures, beside checkpoints (--cr: every 5 and 50 rounds)")
     parser.add_argument("--cr", type=common.whole, nargs="+", default=[], metavar="K",
                         help="rounds between checkpoints; such runs are timed, too")
     options = parser.parse_args(arguments)
@@ -60,6 +64,8 @@ def parse(arguments: list[str]) -> Namespace:
 def main(arguments: list[str]) -> int:
     """Measure, print, draw."""
     options = parse(arguments)
+    if options.faults:
+        return phoenix_faults.main(options)
     report = common.begin("phoenix")
     report.update(graph=options.graph, slots=options.slots, pair=options.pair,
                   repeat=options.repeat, rounds=options.rounds, cr=options.cr, found={})
@@ -110,8 +116,8 @@ def checkpointed(options: Namespace, name: str) -> dict[str, float]:
     words = [name, options.graph, str(options.repeat)]
     side = sides.protected("--spares", "1")
     launches = {str(every): lambda started, every=every: side(
-        options.pair, SCRIPT, [*words, str(every)], options.timeout, started)[0]
-                for every in (0, *options.cr)}
+        options.pair, SCRIPT, [*words, f"cr:{every}" if every else "phoenix"], options.timeout,
+        started)[0] for every in (0, *options.cr)}
     runs = take_turns(launches, TURN_S)
     if len({run["crc"] for run in runs.values()}) != 1:
         raise BenchError(f"{name}: Phoenix and checkpoints have not come to the same bits")

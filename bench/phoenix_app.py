@@ -1,8 +1,9 @@
 """The program that `bench phoenix` runs: one of Phoenix's, some times one after another.
 
 The last line of output is one JSON object: a checksum of the result, the number of rounds that the
-process of slot 0 has taken for the last run, and for each run the time of its begin and the seconds
-of its rounds and of all of it; and the seconds of a run's rounds if each is as fast as ever.
+process of slot 0 has taken for the last run and the bytes that it has sent in them, and for each
+run the time of its begin, and the seconds of its rounds and of all of it, failures included; and
+the seconds of a run's rounds if each is as fast as ever; runs with failures have more rounds.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "apps"))
 import graph as command
 import phoenix
 
-from ftrma import graph
+from ftrma import framework, graph
 from ftrma.graph import data
 
 # Programs: the graph that is made of the given one, the program, the field that is its result.
@@ -38,23 +39,26 @@ def main() -> None:
     parser.add_argument("program", choices=PROGRAMS)
     parser.add_argument("graph")
     parser.add_argument("runs", type=int)
-    parser.add_argument("every", type=int, nargs="?", default=0,
-                        help="rounds between checkpoints, by cr; 0: Phoenix")
+    parser.add_argument("recovery", nargs="?", default="phoenix",
+                        help="phoenix, or cr:K and phoenix:K with K rounds between checkpoints")
     options = parser.parse_args()
     make, program, field = PROGRAMS[options.program]
-    engine = graph.Engine("cr", options.every) if options.every else graph.Engine("phoenix")
+    recovery, _, every = options.recovery.partition(":")
+    engine = graph.Engine(recovery, int(every) if every else None)
     given = make(command.graph_of(engine, options.graph))
     each, rounds = [], []
-    for _ in range(options.runs):
-        began, clock = time.time(), time.perf_counter()
+    for run in range(options.runs):
+        # A failure begins the program again in this process, and the run's begin is kept.
+        began = framework.kept.setdefault(f"bench began {run}", time.time())
         result = engine.run(given, program(given))
-        whole = time.perf_counter() - clock
+        whole = time.time() - began
         rounds.append([report.seconds for report in result.reports])
         each.append((began, sum(rounds[-1]), whole))
     values = result.gather(field)
     if values is not None:
         print(json.dumps({"crc": zlib.crc32(values.tobytes()), "rounds": len(rounds[-1]),
-                          "each": each, "fastest_s": sum(map(min, zip(*rounds, strict=True)))}),
+                          "sent": sum(report.sent_bytes for report in result.reports),
+                          "each": each, "fastest_s": sum(map(min, zip(*rounds, strict=False)))}),
               flush=True)
 
 

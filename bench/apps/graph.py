@@ -135,18 +135,26 @@ def checkpoint_of(word: str | None) -> int | float | str | None:
                          "\"daly\" or \"never\"") from None
 
 
-def graph_of(engine: graph.Engine, options: argparse.Namespace) -> data.Graph:
-    """From a file, or made as the name says."""
-    name = options.graph
+def graph_of(engine: graph.Engine, name: str, **reading: Any) -> data.Graph:
+    """From a file, or made as the name says.
+
+    Args:
+        reading: options of `graph.Engine.load`, if it is a file.
+    """
     kind, _, number = name.partition(":")
     if kind in MADE and number:
         if not number.isdigit() or not int(number):
             raise ValueError(f"{name}: expected {kind}:NUMBER, such as {kind}:16")
         return MADE[kind](int(number))
+    return engine.load(name, **reading)
+
+
+def reading_of(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of `graph.Engine.load`."""
     weighted = True if options.weighted else False if options.unweighted else None
-    return engine.load(name, n=options.n, relabel=options.relabel, columns=options.columns,
-                       skip=options.skip, separator=options.separator, weighted=weighted,
-                       one_based=options.one_based, labels=options.labels or None)
+    return {"n": options.n, "relabel": options.relabel, "columns": options.columns,
+            "skip": options.skip, "separator": options.separator, "weighted": weighted,
+            "one_based": options.one_based, "labels": options.labels or None}
 
 
 def check_weights(found: data.Graph, program: str, other: str) -> None:
@@ -389,7 +397,7 @@ def main(arguments: list[str]) -> int:
                               partition=options.partition, cache=options.cache,
                               progress=options.progress)
         loading = time.monotonic()
-        given = graph_of(engine, options)
+        given = graph_of(engine, options.graph, **reading_of(options))
         found = prepared(options, given)
         copies = copies_of(options, found)
         began = time.monotonic()

@@ -38,8 +38,9 @@ from .transport import pass_by
 class PhoenixTransport(Transport, Protocol):
     """The way of a slot to the others, and to the job."""
 
-    def send(self, turn: int, lanes: Sequence[Bytes]) -> None:
-        """Send bytes to each slot; turns count from 0 in each attempt."""
+    def send(self, turn: int, lanes: Sequence[Bytes]) -> int:
+        """Send bytes to each slot, and count those to others; turns count from 0 in each attempt.
+        """
 
     def incoming(self, turn: int) -> list[Bytes]:
         """The bytes of each slot; more bytes may follow them."""
@@ -132,6 +133,7 @@ class _PhoenixAttempt:
 
     def __init__(self, slot: PhoenixSlot, transport: PhoenixTransport) -> None:
         self.slot, self.transport, self._turns = slot, transport, itertools.count()
+        self._sent_bytes = 0  # since the last report
 
     def begin(self) -> None:
         """Come to a state in which rounds can be taken."""
@@ -159,6 +161,7 @@ class _PhoenixAttempt:
                                          whole=False)
         slot.finish(received, final)
         report.seconds, report.active = time.monotonic() - began, int(final[ACTIVE])
+        report.sent_bytes, self._sent_bytes = self._sent_bytes, 0
         return report, final
 
     def _sync(self, up: Sequence[str], down: Sequence[str]) -> list[Received]:
@@ -181,7 +184,7 @@ class _PhoenixAttempt:
         """
         turn = next(self._turns)
         self.transport.kill_place(before)
-        self.transport.send(turn, self.slot.lanes(up, down, whole=whole))
+        self._sent_bytes += self.transport.send(turn, self.slot.lanes(up, down, whole=whole))
         final = self.slot.summed(self.transport.meet(partial))
         self.transport.kill_place(after)
         return final, self.slot.unpack(self.transport.incoming(turn), up, down)

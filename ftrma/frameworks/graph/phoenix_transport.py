@@ -13,10 +13,11 @@ from .transport import WindowTransport
 class PhoenixWindow(WindowTransport):
     """Implements `phoenix_runner.PhoenixTransport`. A lane has all that a turn sends to a slot."""
 
-    def send(self, turn: int, lanes: Sequence[Bytes]) -> None:
+    def send(self, turn: int, lanes: Sequence[Bytes]) -> int:
         for slot, lane in enumerate(lanes):
             if len(lane):
                 self.put(turn, slot, lane)
+        return sum(map(len, lanes)) - len(lanes[self.comm.rank])
 
     def meet(self, partial: AnyArray) -> list[AnyArray]:
         return [array.reshape(()) for array in self.everybody(partial)]

@@ -38,6 +38,8 @@ class StepReport:
         sending_s: until its messages were there: computed, emitted again or read from the log.
         saving_s: for which a checkpoint held it up.
         log_bytes: that have been logged of it.
+        sent_bytes: that this slot sent to others in a round of Phoenix, and before it to mend
+            states.
         active, messages: vertices that go on, and messages, of all slots.
     """
 
@@ -48,6 +50,7 @@ class StepReport:
     sending_s: float = 0
     saving_s: float = 0
     log_bytes: int = 0
+    sent_bytes: int = 0
     active: int = 0
     messages: int = 0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -31,6 +32,7 @@ from bench import (
     launching,
     lwcp,
     phoenix,
+    phoenix_faults,
     recovery,
     recovery_many,
     sides,
@@ -428,6 +430,39 @@ def test_rounds_more_are_counted_with_the_one_that_was_broken_off(monkeypatch: A
     assert [line[6] for line in costs] == ["10.00"]
 
 
+def faults_report(monkeypatch: Any) -> dict[str, Any]:
+    """From launches that are made up: a slot that is lost costs a tenth of a run by Phoenix, a
+    third by checkpoints, which cost a fifth; a failure late in a run costs as much as an early one.
+    """
+    options = phoenix.parse(["bfs", "kcore", "-n", "8", "--rounds", "1", "--faults"])
+
+    def launch(options: Any, name: str, arm: Any, rules: list[str]) -> phoenix_faults.Run:
+        assert all(20 < int(rule.rpartition(":")[2]) < 40 for rule in rules)  # in the second run
+        assert len({rule.partition("@")[0] for rule in rules} - {"0"}) == len(rules)
+        saved, each = ("cr" in arm.recovery) / 5, 1 / 3 if "cr" in arm.recovery else 0.1
+        more = each * len(rules)
+        return phoenix_faults.Run(2 * (1 + saved + more), round(20 * (1 + more)), 100, 7)
+
+    monkeypatch.setattr(phoenix_faults, "launch", launch)
+    ways = phoenix_faults.arms(phoenix_faults.EVERY)
+    found = {name: {arm: {what: common.spread([value]) for what, value in values.items()}
+                    for arm, values in phoenix_faults.measure(options, name, ways).items()}
+             for name in options.programs}
+    return {**common.begin("phoenix --faults"), "graph": "rmat:14", "slots": 8, "rounds": 1,
+            "arms": [arm.name for arm in ways], "lost": phoenix_faults.counts(8), "found": found}
+
+
+def test_failures_are_compared_with_phoenix_without_one(monkeypatch: Any) -> None:
+    said = phoenix_faults.text(faults_report(monkeypatch)).splitlines()
+    words = {line.partition("  ")[0]: line.split()[2:] for line in said}
+    assert words["mean, Ph"] == ["10;", "0", "20;", "0", "40;", "0"]  # rounds, the second table
+    times = {line.partition("  ")[0]: line.split()[2:] for line in reversed(said)}
+    assert times["mean, Ph"] == ["0", "10", "20", "40"]
+    assert times["mean, CR-50"] == ["20", "53", "87", "153"]
+    assert times["bfs, CR-5"][:2] == ["2.40", "20"]
+    assert [phoenix_faults.counts(slots) for slots in (8, 4, 3, 2)] == [[1, 2, 4], [1, 2], [1], [1]]
+
+
 # ---- figures, options, smallest runs --------------------------------------------------------
 
 
@@ -443,6 +478,7 @@ def test_figures_are_drawn(tmp_path: Path, monkeypatch: Any) -> None:
         (lwcp, lwcp_report()),
         (graph, graph_report()),
         (phoenix, phoenix_report(monkeypatch)),
+        (phoenix_faults, faults_report(monkeypatch)),
     ):
         module.draw(report, path)
         assert path.stat().st_size > 5000
@@ -486,15 +522,30 @@ SMALLEST = {
     "recovery ": "-n 2 --class S --steps 3 --size 1MiB",
     "graph": "-n 2 --scale 8",
     "phoenix": "cc -n 2 --graph rmat:8 --repeat 0",
+    "phoenix ": "kcore -n 2 --graph rmat:8 --faults --cr 3",
     "lwcp": "-n 2 --graph rmat:8 --every 3 --kill 5 --steps 8",
     "apgas": "-n 2 --seconds 0.01",
     "completion": "--rows 300 --cols 40 --rank 3 -n 2",
 }
 
 
+@pytest.mark.plain
+@pytest.mark.parametrize("words", [
+    "graph_app.py rmat:6 hash lwlog", "lwcp_app.py pagerank rmat:6 lwcp 3 5",
+    "lwcp_app.py triangles rmat:6 lwlog 3 5", "phoenix_app.py kcore rmat:6 2",
+    "phoenix_app.py cc rmat:6 1 cr:3"])
+def test_programs_that_are_timed_run_alone(words: str) -> None:
+    """Law: these use the programs that `ftrma graph` runs as these are now."""
+    program, *arguments = words.split()
+    done = subprocess.run([sys.executable, str(ROOT / "bench" / program), *arguments], timeout=60,
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])
+
+
 @pytest.mark.parametrize("name", tiers(
-    ["dht", "ft", "ft ", "micro", "recovery", "recovery ", "graph", "lwcp", "phoenix", "apgas",
-     "completion"],
+    ["dht", "ft", "ft ", "micro", "recovery", "recovery ", "graph", "lwcp", "phoenix", "phoenix ",
+     "apgas", "completion"],
     full=["dht"]))
 def test_the_smallest_run_reports(name: str, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(bench_main, "end_on_signals", lambda: None)

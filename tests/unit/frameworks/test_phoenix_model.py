@@ -131,9 +131,10 @@ class Away:
         self.wait()
         return found
 
-    def send(self, turn: int, lanes: Sequence[Any]) -> None:
+    def send(self, turn: int, lanes: Sequence[Any]) -> int:
         for slot, lane in enumerate(lanes):
             self.job.lanes[self.me, slot, turn % 2] = lane
+        return sum(map(len, lanes))
 
     def meet(self, partial: Any) -> list[Any]:
         found = self.gather(partial.copy())
