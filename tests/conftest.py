@@ -4,7 +4,7 @@ A plain ``pytest`` takes the tiers quick and plain (`tests/tiers.py`), or the te
 by ``FILE::NAME``, whatever their tier; ``-m all`` takes every test of the files that are named.
 ``--repeat N`` runs each test N times. ``--load N`` adds N processes that compute: a test that
 depends on whose turn it is, and hangs if that process comes late, shows it then in minutes.
-``--passed FILE`` makes a run that can be continued (`tests/passed.py`).
+``--passed FILE`` makes a run that can be continued, and shared by two (`tests/passed.py`).
 """
 
 import compileall
@@ -28,6 +28,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--passed", metavar="FILE",
         help="leave out the tests that have passed by this file, and note there which pass now"
     )
+    parser.addoption(
+        "--backwards", action="store_true",
+        help="with --passed: begin with the last test, beside a run that begins with the first"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     elif not asked and not any("::" in word for word in config.args):
         config.option.markexpr = PLAIN_RUN
     if path := config.getoption("--passed"):
-        config.pluginmanager.register(Passed(path))
+        config.pluginmanager.register(Passed(path, backwards=config.getoption("--backwards")))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -3,6 +3,9 @@
 A test adds one line when it has ended: its outcome, its seconds, its name. A run leaves out the
 tests that have passed or been skipped by the file; the last line of a test counts. The summary at
 the end counts all runs together, and names the tests that have failed and the dearest files.
+
+Two runs may share a file: one begins with the first test, the other (`backwards`) with the last
+one. They end where they meet.
 """
 
 from __future__ import annotations
@@ -19,15 +22,29 @@ DEAREST = 10  # files that the summary names
 class Passed:
     """The plugin of ``--passed``."""
 
-    def __init__(self, path: str) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str, *, backwards: bool = False) -> None:
+        self.path, self.backwards = Path(path), backwards
         self.ended: dict[str, tuple[str, float]] = {}
-        self.selected = 0
-        if self.path.exists():
-            for line in self.path.read_text().splitlines():
-                outcome, seconds, name = line.split(" ", 2)
-                self.ended[name] = outcome, float(seconds)
+        self.selected, self._read = 0, 0
+        self._since: set[str] = set()  # tests that have ended since this run began
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.read()
+
+    def read(self) -> list[str]:
+        """Read what was written since the last time; the tests that it tells of."""
+        if not self.path.exists():
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            new = file.read()
+        new = new[: new.rfind(b"\n") + 1]
+        self._read += len(new)
+        names = []
+        for line in new.decode().splitlines():
+            outcome, seconds, name = line.split(" ", 2)
+            self.ended[name] = outcome, float(seconds)
+            names.append(name)
+        return names
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config,
@@ -36,15 +53,19 @@ class Passed:
         left = [item for item in items
                 if self.ended.get(item.nodeid, ("left", 0))[0] not in ("passed", "skipped")]
         config.hook.pytest_deselected(items=list(set(items) - set(left)))
-        items[:] = left
+        items[:] = reversed(left) if self.backwards else left
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self.outcome, self.seconds = "passed", 0.0
         ended = yield
-        self.ended[item.nodeid] = self.outcome, self.seconds
         with self.path.open("a") as file:
             file.write(f"{self.outcome} {self.seconds:.2f} {item.nodeid}\n")
+        self._since.update(self.read())
+        items = item.session.items
+        rest = items.index(item) + 1
+        if rest < len(items) and items[rest].nodeid in self._since:  # the other run has come here
+            del items[rest:]
         return ended
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -47,7 +47,7 @@ def test_ci_takes_all_tiers_but_the_nightly_one() -> None:
     `.ci/nightly` those that are left."""
     run, nightly = ((ROOT / ".ci" / name).read_text() for name in ("run", "nightly"))
     assert re.findall(r"pytest -m (\w+)", run) == ["full"] and '"${commands[1]}"' in run
-    assert re.findall(r"pytest -m (\w+)", nightly) == ["nightly"]
+    assert {*re.findall(r"pytest -m (\w+)", nightly)} == {"nightly"}
     assert PLAIN_RUN == "not full and not nightly"
     assert TIERS == ("quick", "plain", "full", "nightly")
 
@@ -82,6 +82,30 @@ def test_a_run_is_continued(tmp_path: Path) -> None:
     assert status == 0 and "3 passed, 1 skipped, 0 left" in told, told
     status, told = run()
     assert status == 0 and "3 passed, 1 skipped, 0 left" in told, told
+
+
+@pytest.mark.plain
+def test_two_runs_meet(tmp_path: Path) -> None:
+    """Law: each test runs once, in one of the two, but perhaps the one at which they meet."""
+    (tmp_path / "conftest.py").write_text(
+        "import os\nfrom passed import Passed\n"
+        "def pytest_configure(config):\n"
+        "    config.pluginmanager.register(Passed('ended', backwards='BACK' in os.environ))\n")
+    (tmp_path / "test_it.py").write_text(
+        "import pytest, time\n"
+        "@pytest.fixture(scope='module')\ndef all_of_it():\n    yield\n    print('taken down')\n"
+        "@pytest.mark.parametrize('i', range(40))\n"
+        "def test_one(i, all_of_it): time.sleep(0.02); assert i != 30\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "."]
+    env = {**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    runs = [subprocess.Popen(command, cwd=tmp_path, env=env | more, stdout=subprocess.PIPE,
+                             text=True) for more in ({}, {"BACK": "1"})]
+    told = [run.communicate(timeout=60)[0] for run in runs]
+    names = [line.rpartition(" ")[2] for line in (tmp_path / "ended").read_text().splitlines()]
+    assert len(set(names)) == 40 and len(names) <= 41, names
+    assert all(text.count("taken down") == 1 for text in told), told
+    assert sorted(run.returncode for run in runs) == [0, 1], told
+    assert any("39 passed, 1 failed, 0 left" in text for text in told), told
 
 
 @pytest.mark.nightly
