@@ -29,7 +29,7 @@ PLACES = [f"aic.{name}" for name in
           ("append", "drain", "begin", "clear", "half", "staged", "forward", "quiet")]
 MODES = ("virtual", "separate", "chandy-lamport", "synchronous", "hybrid", "none")
 MOST_TURNS = 60_000
-MOST_IDLE = 5_000  # turns in which no slot gets on: nobody ever will
+MOST_IDLE = 20_000  # turns in which no slot gets on: nobody ever will
 RECORD_BYTES = 8  # of a record, beside its data
 
 
