@@ -48,6 +48,7 @@ def test_ci_takes_all_tiers_but_the_nightly_one() -> None:
     run, nightly = ((ROOT / ".ci" / name).read_text() for name in ("run", "nightly"))
     assert re.findall(r"pytest -m (\w+)", run) == ["full"] and '"${commands[1]}"' in run
     assert {*re.findall(r"pytest -m (\w+)", nightly)} == {"nightly"}
+    assert "--passed=" in nightly and "--passed " not in nightly  # see there
     assert PLAIN_RUN == "not full and not nightly"
     assert TIERS == ("quick", "plain", "full", "nightly")
 
