@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -537,10 +536,7 @@ SMALLEST = {
 def test_programs_that_are_timed_run_alone(words: str) -> None:
     """Law: these use the programs that `ftrma graph` runs as these are now."""
     program, *arguments = words.split()
-    done = subprocess.run([sys.executable, str(ROOT / "bench" / program), *arguments], timeout=60,
-                          capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])
+    assert launching.run(launching.plain(1, ROOT / "bench" / program, arguments), 60)
 
 
 @pytest.mark.parametrize("name", tiers(
