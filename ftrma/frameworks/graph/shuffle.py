@@ -92,7 +92,7 @@ def ids_with_edges(comm: Any, graph: Graph) -> Ints:
 
 def _of_slice(comm: Any, graph: Graph, check: Callable[[], None],
               work: Callable[[Iterator[EdgeArrays]], Ints]) -> Ints:
-    """What `work` makes of the edges of this slot's slice, if no slot has a problem.
+    """Return what `work` makes of the edges of this slot's slice, if no slot has a problem.
 
     Args:
         check: raises ValueError before anything is read: slots may communicate when they read.
