@@ -56,6 +56,8 @@ struct kernels {
     uint32_t (*crc)(uint32_t reg, const unsigned char *buf, size_t n);
     /* dst = from past the caches and also = from, unless that is NULL: whole lines, dst aligned. */
     void (*past)(char *dst, const char *from, size_t n, char *also);
+    /* Both of these in one pass; NULL: nothing is gained by that. Returns the register. */
+    uint32_t (*past_crc)(uint32_t reg, char *dst, const char *from, size_t n, char *also);
     /* The sums of a pass at offsets [at, end): end - at whole lines. */
     void (*gf_lines)(const struct gf_pass *pass, size_t at, size_t end);
 };

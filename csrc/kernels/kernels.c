@@ -134,33 +134,60 @@ size_t ftrma_copy_changed(void *dst, const void *src, size_t n)
  */
 #define PIECE ((size_t)16 << 10)
 
-/* n >= LINE. */
-static void past(char *to, const char *from, size_t n, char *also)
+/* The bytes beside whole lines. reg: of the checksum, or NULL. */
+static void past_ends(char *to, const char *from, size_t n, char *also, uint32_t *reg)
 {
-    const size_t head = -(uintptr_t)to % LINE, lines = (n - head) / LINE * LINE, at = head + lines;
-    past_portable(to, from, head, also);
-    if (lines > 0)
-        ftrma_kernels()->past(to + head, from + head, lines, also ? also + head : NULL);
-    past_portable(to + at, from + at, n - at, also ? also + at : NULL);
+    if (reg != NULL)
+        *reg = ftrma_kernels()->crc(*reg, (const unsigned char *)from, n);
+    if (n > 0)
+        past_portable(to, from, n, also);
 }
 
-void ftrma_copy_past(void *dst, const void *src, size_t n, void *also, int both)
+/* Whole lines and their checksum. If that takes two passes each piece is summed first, which brings
+   it into the nearest cache. */
+static void past_lines(char *to, const char *from, size_t n, char *also, uint32_t *reg)
+{
+    const struct kernels *const kernel = ftrma_kernels();
+    if (reg == NULL) {
+        kernel->past(to, from, n, also);
+    } else if (kernel->past_crc != NULL) {
+        *reg = kernel->past_crc(*reg, to, from, n, also);
+    } else {
+        for (size_t at = 0, m; at < n; at += m) {
+            m = n - at < 2 * PIECE ? n - at : PIECE;
+            *reg = kernel->crc(*reg, (const unsigned char *)from + at, m);
+            kernel->past(to + at, from + at, m, also ? also + at : NULL);
+        }
+    }
+}
+
+/* n >= LINE. */
+static void past(char *to, const char *from, size_t n, char *also, uint32_t *reg)
+{
+    const size_t head = -(uintptr_t)to % LINE, lines = (n - head) / LINE * LINE, at = head + lines;
+    past_ends(to, from, head, also, reg);
+    past_lines(to + head, from + head, lines, also ? also + head : NULL, reg);
+    past_ends(to + at, from + at, n - at, also ? also + at : NULL, reg);
+}
+
+void ftrma_copy_past(void *dst, const void *src, size_t n, void *also, int both, uint32_t *crc)
 {
     char *const to = dst, *const second = also;
     const char *const from = src;
+    uint32_t sum = crc ? ~*crc : 0, *const reg = crc ? &sum : NULL;
     if (n < PAST_MIN) {
-        if (n > 0)
-            past_portable(to, from, n, second);
-        return;
-    }
-    if (second == NULL || !both) {
-        past(to, from, n, second);
+        past_ends(to, from, n, second, reg);
+    } else if (second == NULL || !both) {
+        past(to, from, n, second, reg);
+        stream_end(1);
     } else {
         for (size_t at = 0, m; at < n; at += m) {
             m = n - at < PIECE + LINE ? n - at : PIECE;
-            past(to + at, from + at, m, NULL);
-            past(second + at, from + at, m, NULL);
+            past(to + at, from + at, m, NULL, reg);
+            past(second + at, from + at, m, NULL, NULL);
         }
+        stream_end(1);
     }
-    stream_end(1);
+    if (crc != NULL)
+        *crc = ~sum;
 }

@@ -122,9 +122,10 @@ size_t ftrma_copy_changed_ref(void *dst, const void *src, size_t n);
  *   n     [in]  bytes, 0 .. SIZE_MAX; from 4 KiB on, dst is written past the caches
  *   also  [out] n bytes, or NULL
  *   both  [in]  also is not read soon either: it is written past the caches, too
+ *   crc   [in/out] becomes ftrma_crc32c of it and of these bytes, or NULL
  */
-void ftrma_copy_past(void *dst, const void *src, size_t n, void *also, int both);
-void ftrma_copy_past_ref(void *dst, const void *src, size_t n, void *also);
+void ftrma_copy_past(void *dst, const void *src, size_t n, void *also, int both, uint32_t *crc);
+void ftrma_copy_past_ref(void *dst, const void *src, size_t n, void *also, uint32_t *crc);
 
 #ifdef __cplusplus
 }

@@ -70,8 +70,10 @@ uint32_t ftrma_crc32c_ref(uint32_t crc, const void *buf, size_t n)
     return ~reg;
 }
 
-void ftrma_copy_past_ref(void *dst, const void *src, size_t n, void *also)
+void ftrma_copy_past_ref(void *dst, const void *src, size_t n, void *also, uint32_t *crc)
 {
+    if (crc != NULL)
+        *crc = ftrma_crc32c_ref(*crc, src, n);
     for (size_t i = 0; i < n; i++) {
         ((unsigned char *)dst)[i] = ((const unsigned char *)src)[i];
         if (also != NULL)

@@ -73,7 +73,7 @@ static uint32_t crc_portable(uint32_t reg, const unsigned char *buf, size_t n)
 }
 
 static const struct kernels portable = {"portable", differ_portable, delta_portable, crc_portable,
-                                        past_portable, ftrma_gf_lines_portable};
+                                        past_portable, NULL, ftrma_gf_lines_portable};
 
 #if HAVE_X86
 
@@ -171,12 +171,12 @@ AVX2 static void past_avx2(char *dst, const char *from, size_t n, char *also)
 }
 
 static const struct kernels avx2 = {"avx2", differ_avx2, delta_avx2, crc_avx2, past_avx2,
-                                    ftrma_gf_lines_avx2};
+                                    NULL, ftrma_gf_lines_avx2};
 static const struct kernels gfni256 = {"gfni256", differ_avx2, delta_avx2, crc_avx2, past_avx2,
-                                       ftrma_gf_lines_gfni256};
+                                       NULL, ftrma_gf_lines_gfni256};
 /* Without AVX2 only the erasure codes' table look-ups need more than plain words. */
 static const struct kernels ssse3 = {"ssse3", differ_portable, delta_portable, crc_portable,
-                                     past_portable, ftrma_gf_lines_ssse3};
+                                     past_portable, NULL, ftrma_gf_lines_ssse3};
 
 /* -------------------------------------------------------------------------------- AVX-512 -- */
 
@@ -192,29 +192,30 @@ AVX512 static inline __m512i crc_fold(__m512i sum, __m512i factors, __m512i next
                                      0x96); /* the truth table of a three-way xor */
 }
 
+/* The register of 256 bytes. */
+AVX512 static inline uint32_t crc_folded(const __m512i s[4])
+{
+    const __m512i by_64 = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)fold_64));
+    const __m512i sum = crc_fold(crc_fold(crc_fold(s[0], by_64, s[1]), by_64, s[2]), by_64, s[3]);
+    uint64_t words[8], folded = 0;
+    _mm512_storeu_si512(words, sum);
+    for (size_t w = 0; w < 8; w++)
+        folded = _mm_crc32_u64(folded, words[w]);
+    return (uint32_t)folded;
+}
+
 /* Folds the message 256 bytes at a time into 64 bytes of the same checksum. */
 AVX512 static uint32_t crc_avx512(uint32_t reg, const unsigned char *buf, size_t n)
 {
     if (n < 512) /* at least two steps, else there is nothing to fold */
         return crc_avx2(reg, buf, n);
     const __m512i by_256 = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)fold_256));
-    const __m512i by_64 = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)fold_64));
-    __m512i s0 = LOAD5(buf), s1 = LOAD5(buf + 64), s2 = LOAD5(buf + 128), s3 = LOAD5(buf + 192);
-    s0 = _mm512_xor_si512(s0, _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)reg)));
-    for (n -= 256, buf += 256; n >= 256; n -= 256, buf += 256) {
-        s0 = crc_fold(s0, by_256, LOAD5(buf));
-        s1 = crc_fold(s1, by_256, LOAD5(buf + 64));
-        s2 = crc_fold(s2, by_256, LOAD5(buf + 128));
-        s3 = crc_fold(s3, by_256, LOAD5(buf + 192));
-    }
-    s1 = crc_fold(s0, by_64, s1);
-    s2 = crc_fold(s1, by_64, s2);
-    s3 = crc_fold(s2, by_64, s3);
-    uint64_t words[8], folded = 0;
-    _mm512_storeu_si512(words, s3);
-    for (size_t w = 0; w < 8; w++)
-        folded = _mm_crc32_u64(folded, words[w]);
-    return crc_avx2((uint32_t)folded, buf, n);
+    __m512i s[4] = {LOAD5(buf), LOAD5(buf + 64), LOAD5(buf + 128), LOAD5(buf + 192)};
+    s[0] = _mm512_xor_si512(s[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)reg)));
+    for (n -= 256, buf += 256; n >= 256; n -= 256, buf += 256)
+        for (size_t i = 0; i < 4; i++)
+            s[i] = crc_fold(s[i], by_256, LOAD5(buf + i * LINE));
+    return crc_avx2(crc_folded(s), buf, n);
 }
 
 /* A line in one store: nothing is ever sent to memory half full. */
@@ -228,14 +229,43 @@ AVX512 static void past_avx512(char *dst, const char *from, size_t n, char *also
     }
 }
 
+AVX512 static inline __m512i line_past(char *dst, const char *from, char *also, size_t at)
+{
+    const __m512i line = LOAD5(from + at);
+    _mm512_stream_si512((void *)(dst + at), line);
+    if (also != NULL)
+        _mm512_storeu_si512((void *)(also + at), line);
+    return line;
+}
+
+/* As crc_avx512; while a line is in a register it goes past the caches. */
+AVX512 static uint32_t past_crc_avx512(uint32_t reg, char *dst, const char *from, size_t n,
+                                       char *also)
+{
+    size_t at = 0;
+    if (n >= 512) {
+        const __m512i by_256 = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)fold_256));
+        __m512i s[4];
+        for (size_t i = 0; i < 4; i++, at += LINE)
+            s[i] = line_past(dst, from, also, at);
+        s[0] = _mm512_xor_si512(s[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)reg)));
+        while (n - at >= 256)
+            for (size_t i = 0; i < 4; i++, at += LINE)
+                s[i] = crc_fold(s[i], by_256, line_past(dst, from, also, at));
+        reg = crc_folded(s);
+    }
+    past_avx512(dst + at, from + at, n - at, also ? also + at : NULL);
+    return crc_avx2(reg, (const unsigned char *)from + at, n - at);
+}
+
 /*
  * Checksum, copies and sums gain from the wider vectors. Measured (Zen 4): comparing blocks from
  * memory with 512-bit loads is 15 % slower than with 256-bit ones, and delta is no faster.
  */
 static const struct kernels avx512 = {"avx512", differ_avx2, delta_avx2, crc_avx512, past_avx512,
-                                      ftrma_gf_lines_avx512};
+                                      past_crc_avx512, ftrma_gf_lines_avx512};
 static const struct kernels gfni512 = {"gfni512", differ_avx2, delta_avx2, crc_avx512,
-                                       past_avx512, ftrma_gf_lines_gfni512};
+                                       past_avx512, past_crc_avx512, ftrma_gf_lines_gfni512};
 
 #endif
 

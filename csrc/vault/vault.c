@@ -274,7 +274,7 @@ uint64_t ftrma_write(struct ftrma_vault *v, const void *now, uint64_t size_bytes
             v->crc[block + b] = crc;
         }
         if (changed > before)
-            ftrma_copy_past(copy, once, blocks * BLOCK, NULL, 0);
+            ftrma_copy_past(copy, once, blocks * BLOCK, NULL, 0, NULL);
     }
     return changed;
 }

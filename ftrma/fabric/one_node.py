@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..host import lineoutput, messages, private
 from ..host.errors import Rollback
@@ -26,9 +26,11 @@ from ..native.shared import Control, Proc, Slot, Version
 from . import plans, story
 from .control_file import place_of_kill
 from .control_words import ControlWords
-from .post_office import PostOffice
-from .remote import Files
 from .round_changed import RoundChanged
+
+if TYPE_CHECKING:  # for several nodes
+    from .post_office import PostOffice
+    from .remote import Files
 
 SETTLE_S = 0.1  # so long a death may be unknown that shows as an error elsewhere
 LOOK_S = 0.005  # how often it is looked whether one is known now

@@ -15,17 +15,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..host.record import Seal
 from ..machine.topology import Domains, Layout
 from ..native import job
 from ..native.shared import Proc, Slot, Version
-from . import remote
 from .plans import PublishedPlan
-from .post_office import PostOffice
 from .story import Event
 from .words import Words
+
+if TYPE_CHECKING:  # a job on one node does without all that these load
+    from . import remote
+    from .post_office import PostOffice
 
 
 class Membership(Protocol):

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from .values import number
 
@@ -188,6 +187,8 @@ def parse(name: str, text: str) -> dict[str, float]:
         if not equals:
             raise ValueError(f"{name} {word}: expected NAME=SECONDS, such as stuck=10")
         if key not in TABLE:
+            from difflib import get_close_matches
+
             near = get_close_matches(key, sorted(TABLE), 1, 0.0)[0]
             raise ValueError(f"{name} {word}: there is no time-out {key}; did you mean {near}?")
         found[key] = number(f"{name} {key}", value, LEAST_S, MOST_S, "seconds")

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..fabric.nodes_mail import NodesMail
 from ..fabric.view import JobView
 from ..host.errors import FtrmaError, Rollback
 from ..host.helper import Helper
@@ -119,7 +118,10 @@ def tell_deaths(view: JobView, opened: mail.Mail) -> None:
 
     Over several nodes a thread of this process tells them.
     """
-    if view.post_office and isinstance(opened, NodesMail):
+    if view.post_office:
+        from ..fabric.nodes_mail import NodesMail
+
+        assert isinstance(opened, NodesMail)
         order = view.post_office.order(opened, everyone(view), lambda: report_deaths(view),
                                        view.ask_for_relaunch)
         order.look()

@@ -20,9 +20,9 @@ import contextlib
 import fcntl
 import gc
 import io
-import logging
 import os
 import stat
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -123,6 +123,7 @@ def flush_handlers() -> None:
 
     Handlers of plain streams write each record at once.
     """
+    logging: Any = sys.modules.get("logging")  # else the program has no handlers
     for reference in list(getattr(logging, "_handlerList", ())):
         handler = reference()
         if handler is None or type(handler).flush is logging.StreamHandler.flush:

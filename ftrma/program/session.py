@@ -32,7 +32,7 @@ from ..protocol.repair_round import LaunchEnded, Repaired
 from ..protocol.restoring import check_own_vault
 from ..settings import options as settings
 from ..vault.vault import Region, Vault
-from . import deathmail, imports, lateplace
+from . import deathmail, imports
 from .checkpoint_source import CheckpointSource
 from .entries import EntryStore, size_of
 from .notices import Notices
@@ -331,6 +331,8 @@ class Session:
         MPI: local.
         Fault: nothing happens in it.
         """
+        from . import lateplace
+
         start = partial(lateplace.start, self.view, self.program_words, bool(self.options.trace))
         return deathmail.facts(self.view, most, self.options.mtbf, start)
 

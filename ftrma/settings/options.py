@@ -11,7 +11,6 @@ import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import Any
 
 from ..host import timeouts, values
@@ -522,6 +521,8 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Options:
 
 def strangers(environ: Mapping[str, str] = os.environ) -> list[str]:
     """Variables that look like options and are none, each with the nearest option."""
+    from difflib import get_close_matches
+
     known = {option.variable for option in OPTIONS}
     return [
         f"{name} (the nearest is {get_close_matches(name, sorted(known), 1, 0.0)[0]})"

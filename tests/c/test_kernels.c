@@ -227,10 +227,13 @@ static int past_case(size_t n, size_t to, size_t from, size_t second, size_t cop
 {
     struct arena src = arena_make(n, from), dst = arena_make(n, to), also = arena_make(n, second);
     struct arena dst_ref = arena_twin(&dst), also_ref = arena_twin(&also);
-    ftrma_copy_past(dst.buf, src.buf, n, copies > 1 ? also.buf : NULL, copies > 2);
-    ftrma_copy_past_ref(dst_ref.buf, src.buf, n, copies > 1 ? also_ref.buf : NULL);
+    uint32_t crc = (uint32_t)n, crc_ref = crc;
+    ftrma_copy_past(dst.buf, src.buf, n, copies > 1 ? also.buf : NULL, copies > 2,
+                    from & 1 ? &crc : NULL);
+    ftrma_copy_past_ref(dst_ref.buf, src.buf, n, copies > 1 ? also_ref.buf : NULL,
+                        from & 1 ? &crc_ref : NULL);
     free(src.all);
-    int good = arena_same(&dst, &dst_ref);
+    int good = arena_same(&dst, &dst_ref) & (crc == crc_ref);
     return good & arena_same(&also, &also_ref);
 }
 
@@ -410,7 +413,7 @@ static int law_empty(void)
     ftrma_xor_into(NULL, NULL, 0);
     ftrma_xor_many(NULL, NULL, 0, 0);
     ftrma_delta_undo(NULL, NULL, NULL, 0, 0);
-    ftrma_copy_past(NULL, NULL, 0, NULL, 0);
+    ftrma_copy_past(NULL, NULL, 0, NULL, 0, NULL);
     return staged(ftrma_delta_stage, NULL, NULL, 0, 0, NULL, NULL, 4) == 4 &&
            ftrma_copy_changed(NULL, NULL, 0) == 0;
 }

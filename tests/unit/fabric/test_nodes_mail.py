@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from wirenode import PATIENCE_S, Node
 
-from ftrma.fabric import node_files
+from ftrma.fabric import node_files, nodes_mail
 from ftrma.fabric.agent_access import AgentAccess
 from ftrma.fabric.agents import Asking
 from ftrma.fabric.death_order import DeathOrder
@@ -637,8 +637,10 @@ def test_the_death_of_a_node_is_told_to_the_others(started: Callable[..., Job], 
     assert job.mails[1].append(2, 1, b"x") is Mail.DEAD
 
 
-def test_a_root_that_is_lost_stops_nobody(started: Callable[..., Job], nodes: Nodes) -> None:
+def test_a_root_that_is_lost_stops_nobody(started: Callable[..., Job], nodes: Nodes,
+                                          monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: its words are read no more, in words, and stores to them end."""
+    monkeypatch.setattr(nodes_mail, "ROLLBACK_MOST_S", 0.2)
     job = started(0, 1)
     nodes.kill_agent(0)
     job.alive[0] = False
