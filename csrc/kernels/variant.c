@@ -238,7 +238,7 @@ AVX512 static inline __m512i line_past(char *dst, const char *from, char *also, 
     return line;
 }
 
-/* As crc_avx512; while a line is in a register it goes past the caches. */
+/* Folds as crc_avx512 does; while a line is in a register it goes past the caches. */
 AVX512 static uint32_t past_crc_avx512(uint32_t reg, char *dst, const char *from, size_t n,
                                        char *also)
 {

@@ -1,31 +1,39 @@
-"""Libraries that the slots have imported; a spare imports them ahead, to take over quickly."""
+"""Libraries that the slots have imported; a spare imports them ahead, to take over quickly.
+
+It does so by the program's `sys.path`, which it has nowhere else: a program that has changed it is
+usual (`sys.path.insert`), and a library may import another one by it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import sys
 from collections.abc import Callable
 
 from ..fabric.view import JobView
 
 
-def publish_imports(view: JobView, owns: Callable[[str | None], bool], before: set[str]) -> None:
-    """Tell the spares which libraries the program uses (slot 0, at its first window).
+def publish_imports(view: JobView, is_same: Callable[[str], bool], before: set[str]) -> None:
+    """Tell the spares of this node which libraries the program uses (the node's first slot, at its
+    first window).
 
     Args:
-        owns: whether a file is the program's own.
+        is_same: whether a spare that imports a file has what the slots have.
         before: modules that were imported before the program began.
     """
     names = []
     for name in sorted(set(sys.modules) - before):
         path = getattr(sys.modules[name], "__file__", None)
-        if path and not owns(path) and "." not in name[:1]:
+        if path and is_same(path) and "." not in name[:1]:
             names.append(name)
+    if not names:
+        return
     target = view.directory / "modules"
     temporary = target.with_suffix(".new")
     with contextlib.suppress(OSError):  # without room for it, taking over takes longer
-        temporary.write_text("\n".join(names))
+        temporary.write_text(json.dumps([sys.path, names]))
         temporary.rename(target)
 
 
@@ -46,9 +54,13 @@ class AheadImporter:
         except OSError:
             return
         self.seen = len(text)
-        for name in text.split():
-            if self.view.alarmed():
-                return  # a slot is to be taken; the program imports what is missing
-            if name not in sys.modules:
-                with contextlib.suppress(Exception):
-                    importlib.import_module(name)
+        own, (sys.path, names) = sys.path, json.loads(text)
+        try:
+            for name in names:
+                if self.view.alarmed():
+                    return  # a slot is to be taken; the program imports what is missing
+                if name not in sys.modules:
+                    with contextlib.suppress(Exception):
+                        importlib.import_module(name)
+        finally:
+            sys.path = own

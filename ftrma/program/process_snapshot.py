@@ -22,6 +22,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from .script import is_installed
+
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Objects in whose place the program may have put others.
@@ -59,11 +61,16 @@ class ProcessSnapshot:
         self.loggers = {name: _state(logger) for name, logger in _loggers().items()}
         self.exits = Exits(owns)
 
-    def imports_alike(self) -> bool:
-        """Say whether an import finds the same modules now, as far as that is known."""
-        return dict(os.environb) == self.environ and all(
-            getattr(module, name) == content for module, name, content in self.lists
-            if name == "path")
+    def imports_alike(self, file: str) -> bool:
+        """Say whether a module is the same where a spare imports it, as far as that is known.
+
+        The program may have added directories to `sys.path`; what is installed stays what it is.
+        """
+        known = next(content for module, name, content in self.lists if name == "path")
+        same = sys.path == known or (is_installed(file) and all(
+            isinstance(entry, str) and os.path.isabs(entry)
+            for entry in sys.path if entry not in known))
+        return same and dict(os.environb) == self.environ
 
     def restore(self) -> None:
         """Put the state back."""

@@ -20,6 +20,13 @@ from typing import Any
 from ..host.programwords import MODULE
 
 
+def is_installed(file: str) -> bool:
+    """Say whether a file belongs to Python, or to a package that was installed for it."""
+    standard = sysconfig.get_path("stdlib") + os.sep
+    return file.startswith(standard) or bool(
+        {"site-packages", "dist-packages"} & set(file.split(os.sep)))
+
+
 class UserProgram:
     """A script or module that can be run again and again.
 
@@ -54,10 +61,7 @@ class UserProgram:
             return True
         if not file.endswith(".py") or not file.startswith(self.home.rstrip("/") + "/"):
             return False
-        standard = sysconfig.get_path("stdlib") + os.sep
-        return not file.startswith(standard) and not {"site-packages", "dist-packages"} & set(
-            file.split(os.sep)
-        )
+        return not is_installed(file)
 
     def run(self) -> None:
         """Run the program once as ``__main__``; its exceptions pass."""

@@ -125,7 +125,7 @@ class Session:
         self.owns: Callable[[str | None], bool] = lambda file: False  # code of the program's own
         self.published = False
         self.program_words: list[str] = []  # as `script.UserProgram` takes them
-        self.imports_alike: Callable[[], bool] = lambda: True
+        self.imports_alike: Callable[[str], bool] = lambda file: True
         self.replay: Replay | None = None
         self.repaired: Repaired | None = None
         self.unwound = False
@@ -479,10 +479,11 @@ class Session:
 
     def _publish_imports(self) -> None:
         """Tell the spares, once, what the program has imported by now."""
-        if self.slot == 0 and not self.published:
+        if not self.published and self.slot == self.view.slots_here()[0]:
             self.published = True
-            if self.imports_alike():
-                imports.publish_imports(self.view, self.owns, self.imported)
+            imports.publish_imports(
+                self.view, lambda file: not self.owns(file) and self.imports_alike(file),
+                self.imported)
 
     # -- failures -----------------------------------------------------------------------------
 

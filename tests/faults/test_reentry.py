@@ -266,6 +266,45 @@ def test_the_environment_is_that_of_the_slot(tmp_path: Path, options: tuple[str,
         assert result.results[f"found-{slot}"] == expected
 
 
+ADDED_TO_THE_PATH = """
+import os, sys, time
+sys.path.insert(0, os.path.join(os.environ["TOP"], "lib"))
+from mpi4py import MPI
+import installed, near
+assert near.RANK == MPI.COMM_WORLD.rank
+win = MPI.Win.Allocate(8, 8, comm=MPI.COMM_WORLD)
+limit = time.monotonic() + 20
+while len(os.listdir(os.environ["TOP"] + "/pids")) < 3 and time.monotonic() < limit:
+    time.sleep(0.05)
+assert len(os.listdir(os.environ["TOP"] + "/pids")) == 3  # the spare has imported it, too
+for step in range(12):
+    time.sleep(0.02)
+    win.Fence()
+    near.note(step)
+win.Fence()
+"""
+
+
+def test_a_spare_imports_installed_packages_by_the_programs_path(tmp_path: Path) -> None:
+    """Law: though the program has added to `sys.path`; what lies in the directories that it has
+    added runs in slots alone, which have ranks."""
+    for name in ("lib", "site-packages", "pids"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "site-packages/installed.py").write_text(
+        "import os\nopen(f\"{os.environ['TOP']}/pids/{os.getpid()}\", 'w').close()\n")
+    (tmp_path / "lib/near.py").write_text(
+        "import os\nfrom mpi4py import MPI\nRANK = MPI.COMM_WORLD.rank\n"
+        "def note(step): open(f\"{os.environ['TOP']}/{RANK}-{step}\", 'a').write('x')\n")
+    result = run_job(ADDED_TO_THE_PATH, 2, "--spares", "1", "--policy", "causal", "--kill",
+                     "1@fence:9", env={"PYTHONPATH": str(tmp_path / "site-packages"),
+                                       "TOP": str(tmp_path)})
+    assert result.status == 0 and kinds(result) == ["causal"], result
+    assert len(list((tmp_path / "pids").iterdir())) == 3
+    noted = {path.name: path.read_text() for path in tmp_path.glob("?-*")}
+    assert {name for name, text in noted.items() if text == "xx"} == {
+        f"1-{step}" for step in range(8)}, noted
+
+
 @pytest.mark.full
 def test_a_package(package: Path) -> None:
     result = in_directory(package, FTRMA, "run", "-n", "1", "-m", "pkg")
