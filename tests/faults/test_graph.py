@@ -880,10 +880,10 @@ from ftrma import MPI
 sys.path.insert(0, APPS)
 import graph as app
 of, bad = app.graph_of, sys.argv[2]
-def graph_of(engine, options):
+def graph_of(engine, name, **reading):
     if bad in ("all", str(MPI.COMM_WORLD.rank)):
         raise ValueError("edges are odd")
-    return of(engine, options)
+    return of(engine, name, **reading)
 app.graph_of = graph_of
 sys.exit(app.main(["pagerank", "rmat:8"]))
 """
