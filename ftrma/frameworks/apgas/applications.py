@@ -1,4 +1,4 @@
-"""Base classes of applications that executors run: a loop of steps over state that can be saved."""
+"""Base classes of applications for executors: a loop of steps over state that can be saved."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ if TYPE_CHECKING:
 
 
 class CannotShrink(FtrmaError):
-    """An application has no way to take over the state of a place that nobody replaced.
+    """An application has no way to take over the state of a lost place that was not replaced.
 
-    MPI: raised in the place that would take it over; the executor passes it on.
-    Fault: a place died without a reserve, and the group was allowed to shrink.
+    MPI: raised in the place that would take the state over; the executor passes it on.
+    Fault: tells that a place died, no reserve was left, and the group was allowed to shrink.
     """
 
 
 class _App:
-    """State of a place that is saved by checkpoints. An object of it is at each active place.
+    """State of a place that checkpoints save. Each active place has an object of it.
 
-    An executor makes the objects, by the arguments that its `run` was given. A place that replaces
-    a dead one makes its own in the same way, and is then given what was saved.
+    An executor makes the objects from the arguments of its `run`. A place that replaces a dead one
+    makes its object in the same way, and then gets the saved state.
     """
 
     def checkpoint_local(self, first: bool) -> Mapping[str, Any]:
         """Return the fields of this place's state that have to be saved now.
 
         Args:
-            first: all is needed: nothing is saved yet, or a place has taken over another one's
-                state. Else fields that have not changed may be left out; they stay saved.
+            first: return all fields, since nothing is saved yet, or since a place has taken over
+                the state of another one. If false, fields that have not changed may be left out;
+                they stay saved.
 
         MPI: local.
-        Fault: a death has the checkpoint before count.
+        Fault: if a place dies before the checkpoint is complete, the one before it counts.
         """
         raise NotImplementedError(f"{type(self).__name__}.checkpoint_local")
 
@@ -43,37 +44,37 @@ class _App:
         """Go back to a checkpoint.
 
         Args:
-            saved: the newest committed value of each field; copies.
+            saved: copies of the newest committed value of each field.
 
         MPI: local.
-        Fault: after a death it is called again, in all places.
+        Fault: if a place dies meanwhile, it is called again in all places.
         """
         raise NotImplementedError(f"{type(self).__name__}.restore_local")
 
     def remake_local(self, changes: ChangeDescription, team: Team) -> None:
-        """Prepare for another group, before the checkpoint is read.
+        """Prepare for the new group in a recovery, before the checkpoint is read.
 
         Args:
             changes: the old group and the new one.
-            team: the new group's.
+            team: the team of the new group.
 
         MPI: called in all active places; may be collective over the team.
-        Fault: after a death it is called again, with a new team.
+        Fault: if a place dies meanwhile, it is called again, with a new team.
         """
 
     def adopt_local(self, saved: dict[str, Any]) -> None:
-        """Take over the state of a place that nobody replaced, after `restore_local`.
+        """Take over the state of a lost place that was not replaced, after `restore_local`.
 
-        A full checkpoint follows.
+        A checkpoint of all fields follows.
 
         Args:
-            saved: the newest committed value of each field of that place; copies.
+            saved: copies of the newest committed value of each field of that place.
 
         Raises:
-            CannotShrink: unless a subclass has its own way.
+            CannotShrink: unless a subclass overrides this method.
 
         MPI: local.
-        Fault: after a death it is called again, where that state is then.
+        Fault: if a place dies meanwhile, it is called again, at the place that has that state then.
         """
         raise CannotShrink(f"{type(self).__name__} has no adopt_local, so the group of places "
                            "cannot shrink: start the job with more --spares")
@@ -83,14 +84,14 @@ class SPMDIterativeApp(_App):
     """An application whose places take steps side by side, for `SPMDIterativeExecutor`.
 
     MPI: each method is called in all active places.
-    Fault: a death has all go back to the newest checkpoint.
+    Fault: after a death all places go back to the newest checkpoint.
     """
 
     def is_finished_local(self) -> bool:
-        """Say that no step is left; all places say so at one step.
+        """Say whether no step is left; all places must say so after the same step.
 
         MPI: local.
-        Fault: nothing happens in it.
+        Fault: a death elsewhere has no effect on it.
         """
         raise NotImplementedError(f"{type(self).__name__}.is_finished_local")
 
@@ -98,26 +99,27 @@ class SPMDIterativeApp(_App):
         """Take a step.
 
         MPI: called in all active places; usually collective over the team.
-        Fault: raises `DeadPlaceException`, which should be let pass.
+        Fault: a collective call in it raises `DeadPlaceException`, which the step should let pass.
         """
         raise NotImplementedError(f"{type(self).__name__}.step_local")
 
 
 class IterativeApp(_App):
-    """An application whose steps are taken by one place, with tasks at others, for
+    """An application whose steps are taken by one place, with tasks at other places, for
     `IterativeExecutor`.
 
-    MPI: `is_finished` and `step` are called in the place that runs ``main``, the others in all.
-    Fault: a death has all go back to the newest checkpoint.
+    MPI: `is_finished` and `step` are called in the place that runs ``main``; the other methods are
+        called in all active places.
+    Fault: after a death all places go back to the newest checkpoint.
     """
 
     _call_everywhere: Callable[[str, tuple[Any, ...]], list[Any]] | None = None
 
     def is_finished(self) -> bool:
-        """Say that no step is left.
+        """Say whether no step is left.
 
         MPI: local.
-        Fault: nothing happens in it.
+        Fault: a death elsewhere has no effect on it.
         """
         raise NotImplementedError(f"{type(self).__name__}.is_finished")
 
@@ -125,7 +127,7 @@ class IterativeApp(_App):
         """Take a step, by tasks at the active places.
 
         MPI: called in the place that runs ``main``.
-        Fault: raises what `finish` raises, which should be let pass.
+        Fault: a finish in it raises `MultipleExceptions`, which the step should let pass.
         """
         raise NotImplementedError(f"{type(self).__name__}.step")
 
@@ -133,17 +135,17 @@ class IterativeApp(_App):
         """Call a method of the application's object at each active place, side by side.
 
         Args:
-            method: its name.
-            arguments: its arguments, equal at all places.
+            method: name of the method.
+            arguments: arguments of the method, the same at all places.
 
         Returns:
             The results, in the order of the ordinals.
 
         Raises:
-            MultipleExceptions: a place is dead, or a call raised.
+            MultipleExceptions: a place is dead, or a call has raised an exception.
 
         MPI: local; waits for all places.
-        Fault: raises once no other place works on it any more.
+        Fault: raises as soon as the calls at all living places have ended.
         """
         if self._call_everywhere is None:
             raise FtrmaError("everywhere() is for the place that runs main, in an executor's run")

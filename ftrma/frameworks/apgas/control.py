@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 
 def here() -> int:
-    """Return this place: its id, which no other place ever has.
+    """Return the id of this place; no other place ever has the same id.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     """
     return current().members.me
 
@@ -31,41 +31,42 @@ def places() -> PlaceGroup:
     """Return the living slots: the places that are active when the program begins.
 
     MPI: local.
-    Fault: leaves out the places whose death is known here.
+    Fault: places whose death is known here are left out.
     """
     members = current().members
     return PlaceGroup(p for p in members.everyone[:members.slots] if members.alive(p))
 
 
 def reserves() -> PlaceGroup:
-    """Return the living reserves: the job's spares, which run tasks like all others.
+    """Return the living reserves: the job's spares, which run tasks like all other places.
 
     MPI: local.
-    Fault: leaves out the places whose death is known here.
+    Fault: places whose death is known here are left out.
     """
     members = current().members
     return PlaceGroup(p for p in members.everyone[members.slots:] if members.alive(p))
 
 
 def add_places(count: int) -> PlaceGroup:
-    """Start more places, and go on; they are reserves at once.
+    """Start more places without waiting for them; they are reserves at once.
 
-    A task that is sent to such a place runs as soon as the place has come up. Places that come
-    later run the script up to `run`, as all do, and serve tasks. They have no MPI.
+    A task that is sent to a new place runs as soon as the place has come up. New places run the
+    script up to `run`, as all places do, and then serve tasks. They have no MPI.
 
     Args:
-        count: of places. All in all there can be twice as many places as at the program's begin.
+        count: number of places to start. In all there can be twice as many places as at the
+            beginning of the program.
 
     Returns:
         The new places.
 
     Raises:
-        ValueError: there is no room for so many.
-        RuntimeError: inside of `atomic`, at another place than place zero.
+        ValueError: there is no room for so many places.
+        RuntimeError: called inside of `atomic` at another place than place zero.
 
     MPI: waits for place zero.
-    Fault: a place that cannot be started is a dead one, and the reason is told on the terminal. The
-        death of place zero ends all that came later.
+    Fault: a place that cannot be started counts as dead, and the reason is printed on the terminal.
+        If place zero dies, all places that were added end.
     """
     members = current().members
     return at(members.root, _start_places, count)
@@ -86,10 +87,10 @@ def add_places_and_wait(count: int) -> PlaceGroup:
     Args, Raises: as `add_places`.
 
     Returns:
-        Those that live.
+        The new places that are alive.
 
     MPI: waits for place zero and the new places.
-    Fault: a place that cannot be started is left out.
+    Fault: places that cannot be started, or die meanwhile, are left out.
     """
     added, members = add_places(count), current().members
 
@@ -107,26 +108,26 @@ def is_dead(place: int) -> bool:
         ValueError: there has never been such a place.
 
     MPI: local.
-    Fault: a death is known some milliseconds after it.
+    Fault: a death becomes known some milliseconds after it has happened.
     """
     runtime = current()
     return not runtime.members.alive(_known(runtime, place, "is_dead"))
 
 
 def kill_here() -> None:
-    """Kill this place, for tests: by SIGKILL, in the middle of everything.
+    """Kill this place by SIGKILL, to test how a program survives a death.
 
     MPI: local.
-    Fault: is one.
+    Fault: the call is itself the death of this place; it never returns.
     """
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def on_place_removed(function: Callable[[int], Any]) -> None:
-    """Have a function called, as a task that nobody waits for, with each place that dies.
+    """Have a function called with each place that dies, as a task that nobody waits for.
 
-    MPI: local: each place that wants to be told calls it.
-    Fault: deaths are told once, in one order for all places, those of before, too.
+    MPI: local; each place that wants to be told calls it.
+    Fault: each death is told once, in the same order at all places. Earlier deaths are told, too.
     """
     runtime = current()
     runtime.removed.append(function)
@@ -135,16 +136,16 @@ def on_place_removed(function: Callable[[int], Any]) -> None:
 
 
 class finish(AbstractContextManager[None]):  # programs read it as a statement
-    """Wait at the end of a ``with`` block for all tasks that were started in it, and by them.
+    """Wait at the end of a ``with`` block for all tasks that it has started, and for theirs.
 
     Raises:
-        MultipleExceptions: at the end of the block, if the block or a task has raised something, or
-            a task was lost with its place.
-        RuntimeError: inside of `atomic`.
+        MultipleExceptions: at the end of the block, if the block or a task has raised an exception,
+            or if a task was lost with its place.
+        RuntimeError: entered inside of `atomic`.
 
     MPI: waits for the places that take part.
-    Fault: a place that dies is not waited for: MultipleExceptions has a DeadPlaceException for it.
-        Tasks at living places are waited for, also if those that have started them are dead.
+    Fault: a place that dies is not waited for; MultipleExceptions has a DeadPlaceException for it.
+        Tasks at living places are waited for, even if the places that have started them are dead.
     """
 
     def __enter__(self) -> None:
@@ -181,16 +182,16 @@ class finish(AbstractContextManager[None]):  # programs read it as a statement
 
 
 def async_(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Start a task at this place, which runs when the running one waits or ends.
+    """Start a task at this place; it runs when the running task waits or ends.
 
     Args:
         function: is called with the arguments, which are not copied.
 
     Raises:
-        TypeError: it is no function.
+        TypeError: `function` cannot be called.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     """
     runtime, worker = _task()
     body = _body("async_", function, args, kwargs)
@@ -206,18 +207,18 @@ def _start(runtime: Runtime, worker: Worker, body: tasks.Body) -> None:
 
 
 def async_at(place: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Start a task at a place, and go on.
+    """Start a task at a place, and go on without waiting for it.
 
     Args:
-        place: where. At this place the arguments are not copied.
+        place: where the task runs. If it is this place, the arguments are not copied.
         function: is called there with the arguments; all are pickled, functions by their names.
 
     Raises:
         ValueError: there has never been such a place.
-        TypeError: it is no function, or something cannot be pickled.
+        TypeError: `function` cannot be called, or something cannot be pickled.
 
     MPI: local.
-    Fault: if the place is dead, or dies before the task has ended, the finish around it has a
+    Fault: if the place is dead, or dies before the task has ended, the enclosing finish gets a
         DeadPlaceException.
     """
     runtime, worker = _task()
@@ -232,14 +233,15 @@ def async_at(place: int, function: Callable[..., Any], *args: Any, **kwargs: Any
 def uncounted_async_at(place: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Start a task at a place that no finish waits for.
 
-    An exception of it is written to standard error. The program's end ends it.
+    If the task raises an exception, the exception is written to standard error. If the task still
+    runs when the program ends, it is ended.
 
     Raises:
         ValueError: there has never been such a place.
-        TypeError: it is no function, or something cannot be pickled.
+        TypeError: `function` cannot be called, or something cannot be pickled.
 
     MPI: local.
-    Fault: a death loses the task silently.
+    Fault: if the place dies, the task is lost, and nobody is told.
     """
     runtime, _ = _task()
     _known(runtime, place, "uncounted_async_at")
@@ -253,23 +255,23 @@ def uncounted_async_at(place: int, function: Callable[..., Any], *args: Any, **k
 def at(place: int, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Call a function at a place and return its value.
 
-    Tasks that the function starts belong to the finish around this call, which does not wait for
-    them.
+    Tasks that the function starts belong to the finish around this call; `at` itself does not wait
+    for them.
 
     Args:
-        place: where. At this place it is a plain call.
+        place: where the function is called. If it is this place, this is a plain call.
         function: is called there with the arguments; all are pickled, functions by their names.
 
     Raises:
         DeadPlaceException: the place is dead, or dies before the value has come.
         ValueError: there has never been such a place.
-        TypeError: it is no function, or something cannot be pickled.
-        RuntimeError: inside of `atomic`.
-        Exception: whatever the function raises; a RemoteError in place of what cannot be pickled.
+        TypeError: `function` cannot be called, or something cannot be pickled.
+        RuntimeError: called inside of `atomic`.
+        Exception: whatever the function raises; RemoteError if that cannot be pickled.
 
     MPI: waits for the place.
-    Fault: raises DeadPlaceException; then nothing goes on at living places that the call has begun,
-        but tasks of the finish around it.
+    Fault: raises DeadPlaceException if the place dies. By then all that the call has begun at
+        living places has ended, apart from tasks of the finish around it.
     """
     runtime, worker = _task()
     runtime.scheduler.refuse("at()")
@@ -285,16 +287,17 @@ def at(place: int, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
 
 
 class blocking(AbstractContextManager[None]):  # programs read it as a statement
-    """Let other tasks run while a ``with`` block waits for something else than this place.
+    """Let other tasks of this place run while a ``with`` block waits in MPI, or for a file.
 
-    Such as a collective call of MPI, or a file: a slot that waits in MPI runs no tasks, and others
-    may wait for these before they come to their call. The block makes no calls of apgas.
+    Without it, a place that waits in a collective call of MPI runs no tasks. Other places may need
+    these tasks before they come to the same call, so all would wait for ever. The block must not
+    call functions of apgas.
 
     Raises:
-        RuntimeError: inside of `atomic`.
+        RuntimeError: entered inside of `atomic`.
 
     MPI: local.
-    Fault: unwinds when all go back.
+    Fault: if place zero has died, the end of the block raises `Rollback`.
     """
 
     def __enter__(self) -> None:
@@ -312,40 +315,42 @@ def sleep(seconds: float) -> None:
     """Let other tasks run for some time; `time.sleep` would stop the whole place.
 
     Raises:
-        RuntimeError: inside of `atomic`.
+        RuntimeError: called inside of `atomic`.
 
     MPI: local.
-    Fault: unwinds when all go back.
+    Fault: raises `Rollback` if place zero dies.
     """
     _task()[0].scheduler.sleep(seconds)
 
 
 def yield_() -> None:
-    """Let all other tasks of this place run that can, and take mail.
+    """Let all other tasks of this place run that can, and take the messages that have come.
 
-    A task that computes for long calls it now and then: its place runs nothing else meanwhile.
+    A task that computes for long should call it now and then, since its place runs nothing else
+    meanwhile.
 
     Raises:
-        RuntimeError: inside of `atomic`.
+        RuntimeError: called inside of `atomic`.
 
     MPI: local.
-    Fault: unwinds when all go back.
+    Fault: raises `Rollback` if place zero has died.
     """
     _task()[0].scheduler.yield_()
 
 
 def when(condition: Callable[[], bool]) -> AbstractContextManager[None]:
-    """Wait until a condition holds; in a ``with`` block it also begins `atomic`.
+    """Wait until a condition holds; as a ``with`` statement, it also begins an `atomic` block.
 
     Args:
-        condition: of what other tasks of this place change. It is called often, and must not wait;
-            an exception of it is raised here.
+        condition: says whether to go on, from what other tasks of this place change. It is called
+            often and must not wait; if it raises an exception, `when` raises it.
 
     Raises:
-        RuntimeError: inside of `atomic`.
+        RuntimeError: called inside of `atomic`.
 
     MPI: local.
-    Fault: unwinds when all go back. Ends for no other death: the condition may ask `is_dead`.
+    Fault: raises `Rollback` if place zero dies. No other death ends the wait; the condition may ask
+        `is_dead`.
     """
     _task()[0].scheduler.wait(condition)
     return atomic()
@@ -353,12 +358,12 @@ def when(condition: Callable[[], bool]) -> AbstractContextManager[None]:
 
 @contextmanager
 def atomic() -> Iterator[None]:
-    """Make sure that no other task of this place runs inside of a ``with`` block.
+    """Make sure that no other task of this place runs during a ``with`` block.
 
-    No other one does anyway between two calls that wait; so calls that wait are refused here.
+    Other tasks run only while a task waits. So the block refuses each call that would wait.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     """
     scheduler = _task()[0].scheduler
     scheduler.atomic_depth += 1

@@ -1,7 +1,7 @@
 """Exceptions of `ftrma.apgas`.
 
-`MultipleExceptions` is an ExceptionGroup from Python 3.11 on. Python 3.10 has none, so a class with
-those of its methods that programs use stands in there.
+`MultipleExceptions` is an ExceptionGroup from Python 3.11 on. Python 3.10 has no such class, so one
+with the methods that programs use stands in for it there.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ E = TypeVar("E", bound=BaseException)
 
 
 class DeadPlaceException(FtrmaError):
-    """A place has died, and with it what was asked of it.
+    """A place has died, and the work that it was given is lost.
 
     Attributes:
-        place: its id.
-        lost: tasks that are lost with it, as far as they are known: at least one.
+        place: id of the dead place.
+        lost: number of tasks that are known to be lost with it, at least 1.
 
     MPI: raised where a task, a finish or an `at` needed the place.
-    Fault: tells of a death; what other places have done stays done.
+    Fault: tells of a death; the work of other places is kept.
     """
 
     def __init__(self, place: int, lost: int = 1) -> None:
@@ -37,7 +37,7 @@ class DeadPlaceException(FtrmaError):
 
 
 class RemoteError(FtrmaError):
-    """An exception of another place that cannot be pickled; the text has its class and its words.
+    """An exception of another place that cannot be pickled; the text has its class and message.
 
     MPI: raised in place of that exception, by a finish or an `at`.
     Fault: no death causes it.
@@ -45,9 +45,9 @@ class RemoteError(FtrmaError):
 
 
 class Ended(BaseException):
-    """Unwinds tasks that nobody waits for, when the program has ended at place zero.
+    """Ends the tasks that nobody waits for, when the program has ended at place zero.
 
-    It is no Exception, so that no ``except Exception`` of a task swallows it.
+    It does not derive from Exception, so that no ``except Exception`` of a task swallows it.
     """
 
 
@@ -74,7 +74,7 @@ else:
             return Group(self.message, exceptions)
 
         def split(self, condition: Any) -> tuple[Any, Any]:
-            """Return the part that meets a condition, a class or a function, and the rest."""
+            """Return the part that meets a condition (a class or a function), and the rest."""
             meets: Callable[[Any], bool] = condition
             if isinstance(condition, type | tuple):
                 def meets(e: Any) -> bool:
@@ -91,7 +91,7 @@ else:
             return tuple(self.derive(part) if part else None for part in parts)  # type: ignore
 
         def subgroup(self, condition: Any) -> Any:
-            """Return the part that meets a condition, None if none does."""
+            """Return the part that meets a condition, or None if there is no such part."""
             return self.split(condition)[0]
 
 
@@ -99,21 +99,21 @@ class MultipleExceptions(Group):
     """All exceptions of a finish: those of its body, of its tasks, and one for each dead place.
 
     Attributes:
-        exceptions: they, a tuple. Exceptions of a finish inside are in a group of their own.
+        exceptions: the exceptions, a tuple. Those of an inner finish are in a group of their own.
 
     MPI: raised at the place that waits for the finish.
-    Fault: contains a `DeadPlaceException` for each place that has taken a task of it along.
+    Fault: contains a `DeadPlaceException` for each place with which tasks of the finish were lost.
     """
 
     def derive(self, exceptions: Sequence[Any]) -> MultipleExceptions:  # type: ignore[override]
         return MultipleExceptions(self.message, exceptions)
 
     def of_type(self, cls: type[E]) -> list[E]:
-        """Return the exceptions of a class, those in groups inside of this one, too."""
+        """Return the exceptions of a class, also those in inner groups."""
         return [e for e in self.leaves() if isinstance(e, cls)]
 
     def leaves(self) -> Iterator[BaseException]:
-        """Walk over all exceptions that are no groups."""
+        """Yield all exceptions that are not groups, also those in inner groups."""
         for e in self.exceptions:
             if isinstance(e, MultipleExceptions):
                 yield from e.leaves()
@@ -123,12 +123,12 @@ class MultipleExceptions(Group):
                 yield e
 
     def only(self, cls: type[BaseException]) -> bool:
-        """Say that all exceptions are of a class."""
+        """Say whether all exceptions are of a class."""
         return all(isinstance(e, cls) for e in self.leaves())
 
 
 def group(exceptions: Sequence[Exception]) -> MultipleExceptions:
-    """Return what a finish raises for some exceptions."""
+    """Return the group that a finish raises for these exceptions."""
     first = exceptions[0]
     more = f" and {len(exceptions) - 1} more" if len(exceptions) > 1 else ""
     words = str(first).partition("\n")[0]

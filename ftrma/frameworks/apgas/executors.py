@@ -1,19 +1,19 @@
 """Executors: loops of steps that take checkpoints, and go back to the newest one after a death.
 
-Section 3 of the paper has the loop. Only deaths are retried; any other exception ends a run. After
-a death all is made again in this order, which each part relies on:
+Section 3 of the paper has the loop. A run goes on only after deaths; any other exception ends it. A
+recovery has these steps, each of which relies on those before it:
 
 1. `PlaceManager.rebuild_active_places`: dead places are replaced, or left out;
 2. `ResilientStore.recover`: replacements hold what the dead places held;
-3. a new `Team`, without the dead;
-4. `remake_local` at all active places; added ones make their object of the application first;
+3. a new `Team`, without the dead places;
+4. `remake_local` at all active places; added places make their object of the application first;
 5. `restore_local` at all active places, from the versions in the flip record (`checkpoints.py`).
 
-A death during any of these begins them again. The flip record is read from the store each time, and
-not remembered: a death may have kept the newest one from being written.
+If a place dies during any of these steps, they begin again. The flip record is read from the store
+each time and not remembered, since a death may have kept the newest record from being written.
 
-If place zero dies, ``main`` runs again in another process and comes to the same run. It goes on
-from the newest checkpoint in the store, and takes a first one only if there is none.
+If place zero dies, ``main`` runs again in another process and comes to the same run. The run goes
+on from the newest checkpoint in the store, and takes a first checkpoint only if there is none.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from .runfiles import SavedRun
 from .tasks import name_of
 from .team import Team, TeamRevoked
 
-EACH_S = 60.0  # between two files, at least
+EACH_S = 60.0  # least time between two files
 DEATHS = (DeadPlaceException, MultipleExceptions)
 
 
 def everywhere(group: PlaceGroup, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """Call a function at each place of a group, side by side; returns the results by ordinals.
+    """Call a function at each place of a group, side by side; return the results by ordinals.
 
     Raises:
-        MultipleExceptions: a place is dead, or a call raised.
+        MultipleExceptions: a place is dead, or a call has raised an exception.
 
     MPI: local; waits for all places.
-    Fault: raises once no other place works on it any more.
+    Fault: raises as soon as the calls at all living places have ended.
     """
     results: list[Any] = [None] * len(group)
 
@@ -66,10 +66,10 @@ def everywhere(group: PlaceGroup, function: Callable[..., Any], *arguments: Any)
 
 
 def begin_from(group: PlaceGroup, run: str, saved: SavedRun) -> None:
-    """Have each place of a group go on from what a file has of its ordinal.
+    """Have each place of a group go on from the state that a file has for its ordinal.
 
     Raises:
-        MultipleExceptions: a place is dead, or has raised.
+        MultipleExceptions: a place is dead, or has raised an exception.
     """
     with control.finish():
         for place, fields in zip(group, saved.places, strict=True):
@@ -77,9 +77,9 @@ def begin_from(group: PlaceGroup, run: str, saved: SavedRun) -> None:
 
 
 def only_deaths(error: BaseException) -> bool:
-    """Say that deaths explain an exception, so that a run may go back to its checkpoint."""
+    """Say whether deaths explain an exception, so that a run may go back to its checkpoint."""
     leaves = list(error.leaves()) if isinstance(error, MultipleExceptions) else [error]
-    # A place that has revoked a team may have died before its own exception was told.
+    # A place may revoke a team and then die before its own exception has arrived here.
     return (any(isinstance(leaf, DeadPlaceException) for leaf in leaves)
             and all(isinstance(leaf, DeadPlaceException | TeamRevoked) for leaf in leaves))
 
@@ -93,15 +93,16 @@ def _mtbf_s() -> float:
 
 
 class _Executor:
-    """The loop. A subclass says how steps are taken.
+    """The loop of an executor. A subclass says how steps are taken.
 
     Attributes:
         manager: the active places and the reserves.
-        checkpoint: steps between two checkpoints, or the rule that finds them.
-        name: of the newest run.
-        statistics: of the newest run.
-        progress: tell steps on standard error.
-        file, file_s: checkpoints go there, too, so many seconds apart at least; None: to no file.
+        checkpoint: steps between two checkpoints, or the rule that computes them.
+        name: name of the newest run.
+        statistics: statistics of the newest run.
+        progress: whether steps are told on standard error.
+        file, file_s: the file to which checkpoints are written, too, or None; the least number of
+            seconds between two of them.
     """
 
     def __init__(self, manager: PlaceManager, checkpoint: int | str = 10, *,
@@ -119,29 +120,30 @@ class _Executor:
         self.statistics = Statistics()
 
     def run(self, make: Make, *arguments: Any) -> Any:
-        """Run an application to its end; returns this place's object of it.
+        """Run an application to its end; return this place's object of it.
 
         Args:
             make: class of the application, or a function that makes an object of it. It is called
-                at each active place, and again at one that is added.
-            arguments: for it.
+                at each active place, and at each place that is added later.
+            arguments: are passed to `make`.
 
         Raises:
             MultipleExceptions: a step has raised something else than `DeadPlaceException`.
             NotEnoughPlaces: no reserve is left, and the group may not shrink.
-            CatastrophicFailure: a place and the keeper of what it had saved died at once.
+            CatastrophicFailure: a place and the keeper of what it had saved both died before a
+                recovery had ended.
 
         MPI: called in the place that runs ``main``.
-        Fault: all go back to the newest checkpoint; before there is one, all make their objects
-            again. If this place dies, ``main`` begins again and
-            comes to this run, which goes on from there.
+        Fault: all places go back to the newest checkpoint; before there is one, all make their
+            objects again. If this place dies, ``main`` begins again and comes to this run, which
+            goes on from the newest checkpoint.
         """
         # After the death of place zero a run has the number that it had before.
         self.name = f"run {localrun.runs().ended}"
         self._make, self._arguments = make, arguments
         self._group = PlaceGroup(())  # places that are ready
         self._whole = True  # the next checkpoint has all fields
-        self._furthest = 0  # steps that were taken, at most
+        self._furthest = 0  # the greatest number of steps that the run had taken
         self._filed, self._filed_s = -1, perf_counter()  # steps and time of the newest file
         self._committed = False  # there is a checkpoint
         self.statistics = Statistics()
@@ -166,7 +168,7 @@ class _Executor:
     # -- the loop
 
     def _begin(self) -> Recovery | None:
-        """Take the first checkpoint; if there is one already, return how to go back to it."""
+        """Take the first checkpoint; if there is one already, return the recovery that reads it."""
         self._store = localrun.open_store(self.manager)
         patience, died = localrun.Patience(), False
         while True:
@@ -243,7 +245,7 @@ class _Executor:
             localrun.recover_store(self._store, changes)
         rebuilt = perf_counter()
         recovery.rebuild_s = rebuilt - begin
-        if len(self._group):  # since all were last ready, which another death may precede
+        if len(self._group):  # all changes since all places were last ready, not only the newest
             changes = placemanager.between(self._group, changes.new)
         with _span("remake"):
             everywhere(changes.new, localrun.remake, self.name, changes, Team(changes.new),
@@ -259,7 +261,7 @@ class _Executor:
         recovery.redone_steps = max(0, self._furthest - flip.iteration)
         recovery.redone_s = recovery.redone_steps * self.statistics.step_s
         recovery.complete = True
-        if any(adopted):  # what was taken over is to be saved where it is now
+        if any(adopted):  # state that was taken over must be saved in the shelf where it is now
             self._whole = True
             self._take_checkpoint()
 
@@ -279,7 +281,7 @@ class _Executor:
             self._furthest = max(self._furthest, self._local.steps)
 
     def _take_steps(self, count: int) -> None:
-        """Take up to a number of steps, and say in this place's object if none is left."""
+        """Take up to a number of steps, and note in this place's `LocalRun` if none is left."""
         raise NotImplementedError
 
     # -- checkpoints
@@ -319,15 +321,15 @@ class _Executor:
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write the newest checkpoint of the newest run to a file.
 
-        A run of an executor with this `file` goes on from it, with as many places.
+        The run of an executor with this `file` goes on from it, if it has as many places.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
             ValueError: there is no checkpoint.
             DeadPlaceException, CatastrophicFailure: what was saved cannot be read any more.
 
         MPI: called in the place that runs ``main``; waits for all active places.
-        Fault: a dead place's part comes from its keeper.
+        Fault: the part of a dead place is read from its keeper.
         """
         flip = self._flip() if self.name else None
         if flip is None:
@@ -346,7 +348,7 @@ class _Executor:
         return end or perf_counter() - self._filed_s >= self.file_s
 
     def _write_file(self) -> None:
-        """Write the checkpoint that was just taken; a full disk costs the file alone."""
+        """Write the checkpoint that was just taken; if that fails, the run goes on without it."""
         assert self.file is not None
         try:
             self.save(self.file)
@@ -368,21 +370,22 @@ class SPMDIterativeExecutor(_Executor):
 
     Args:
         manager: the active places and the reserves.
-        checkpoint: steps between two checkpoints, or "young" or "daly": from the measured cost of a
-            checkpoint and the mean time between failures (``--mtbf``).
-        implicit_step_synchronization: the steps keep the places together by themselves, so there is
-            no barrier between them.
+        checkpoint: steps between two checkpoints; or "young" or "daly", to compute them from the
+            measured cost of a checkpoint and the mean time between failures (``--mtbf``).
+        implicit_step_synchronization: the steps keep the places together by themselves, so that no
+            barrier between them is needed.
         progress: tell steps on standard error.
-        file: checkpoints go to this file, too. If it is there when a run begins, the run goes on
-            from it: so it belongs to one run.
-        file_s: seconds between two checkpoints in the file, at least; the run's end is one, too.
+        file: checkpoints are written to this file, too. If it is there when a run begins, the run
+            goes on from it; so each run needs a file of its own.
+        file_s: least number of seconds between two checkpoints in the file. The end of the run is
+            always written.
 
     Raises:
         ValueError: `checkpoint` is no interval, or ``--mtbf`` is not given; the file cannot be
             written.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     """
 
     def __init__(self, manager: PlaceManager, checkpoint: int | str = 10, *,
@@ -407,16 +410,14 @@ class IterativeExecutor(_Executor):
         checkpoint: steps between two checkpoints, or "young" or "daly", as for
             `SPMDIterativeExecutor`.
         progress: tell steps on standard error.
-        file: checkpoints go to this file, too. If it is there when a run begins, the run goes on
-            from it: so it belongs to one run.
-        file_s: seconds between two checkpoints in the file, at least; the run's end is one, too.
+        file, file_s: as for `SPMDIterativeExecutor`.
 
     Raises:
         ValueError: `checkpoint` is no interval, or ``--mtbf`` is not given; the file cannot be
             written.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     """
 
     def _take_steps(self, count: int) -> None:

@@ -1,12 +1,13 @@
 """`Executor`: the interface of `concurrent.futures` over places.
 
 A submitted function waits at its submitter until a place is free, so no place has a long queue
-while others are idle. Its result comes back by mail. When a place dies, its functions are told by
-`DeadPlaceException`, or are done again elsewhere if the user has said that they may be.
+while others are idle. The result comes back as a message. When a place dies, the futures of its
+functions get a `DeadPlaceException`; or the functions are called again elsewhere, if the user has
+allowed it.
 
-A place runs one task at a time, so a thread must not block while it waits for a future: mail would
-not be taken. Futures therefore wait by the scheduler, also under `concurrent.futures.as_completed`
-and `concurrent.futures.wait`, and in coroutines, where they can be awaited.
+A place runs one task at a time. A thread that blocked while it waits for a future would keep
+messages from being taken. So futures wait by the scheduler, also under
+`concurrent.futures.as_completed` and `concurrent.futures.wait`. Coroutines can await them.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from .errors import DeadPlaceException, RemoteError
 
 T = TypeVar("T")
 
-AHEAD = 2  # functions that a place has at a time: the next one is there when one has ended
+AHEAD = 2  # functions sent to a place at a time: the next one is there when one has ended
 AWAIT_S = 2e-4  # between two looks at the mail in a coroutine
 
 
 class _Event:
-    """Stands in for the event that `concurrent.futures` waits for: other tasks run meanwhile."""
+    """Stands in for the event on which `concurrent.futures` waits: other tasks run meanwhile."""
 
     def __init__(self) -> None:
         self._set = False
@@ -67,10 +68,10 @@ def _wait(until: Callable[[], bool], timeout: float | None) -> bool:
 
 
 class Future(futures.Future[T]):
-    """The result of a function that runs at another place; can be awaited.
+    """The result of a function that runs at another place; coroutines can await it.
 
     MPI: local.
-    Fault: has the exception `DeadPlaceException` if its place died and it is not done again.
+    Fault: has the exception `DeadPlaceException` if the place died and no retry is left.
     """
 
     def __init__(self) -> None:
@@ -81,24 +82,24 @@ class Future(futures.Future[T]):
         """Wait for the result and return it, or raise what the function has raised.
 
         Raises:
-            TimeoutError: it is not there in time.
-            CancelledError: it was cancelled.
-            DeadPlaceException: its place died.
+            TimeoutError: the result has not come in time.
+            CancelledError: the future was cancelled.
+            DeadPlaceException: the place of the function died.
 
         MPI: local; other tasks run meanwhile.
-        Fault: raises if its place dies and it is not done again.
+        Fault: raises if the place dies and no retry is left.
         """
         _wait(self.done, timeout)
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the end and return what the function has raised; None: nothing.
+        """Wait for the end of the function; return its exception, or None if there is none.
 
         Raises:
             TimeoutError, CancelledError: as in `result`.
 
         MPI: local; other tasks run meanwhile.
-        Fault: returns a `DeadPlaceException` if its place dies and it is not done again.
+        Fault: returns a `DeadPlaceException` if the place dies and no retry is left.
         """
         _wait(self.done, timeout)
         return super().exception(0)
@@ -129,7 +130,7 @@ class _Calls:
     tickets: Iterator[int] = field(default_factory=itertools.count)
 
     def take(self, source: int, message: tuple[int, bool, Any]) -> None:
-        """Take a result; one that comes late, after the call was done again, is dropped."""
+        """Take a result; a result that comes after its call was given up is dropped."""
         ticket, well, packed = message
         found = self.by_ticket.pop(ticket, None)
         if found is None:
@@ -148,7 +149,7 @@ class _Calls:
         executor._fill()
 
     def dead(self, place: int) -> None:
-        """Deal with the calls of a dead place, once all that it has sent is taken."""
+        """Deal with the calls of a dead place, once all its messages have been taken."""
         mail = runtime.current().members.mail
 
         def give_up() -> None:
@@ -178,16 +179,16 @@ class Executor(futures.Executor):
     """Runs functions at places, by the interface of `concurrent.futures.Executor`.
 
     Args:
-        places: those that run functions; None: all active places but this one, or this one if it is
-            alone.
-        retries: how often a function whose place died is done again elsewhere. It may have run in
-            part, so say so only of functions that may run twice.
+        places: the places that run functions. None: all active places but this one, or this place
+            if it is the only one.
+        retries: how often a function is called again elsewhere after its place has died. The
+            function may have run in part, so give this only for functions that may run twice.
 
     Raises:
         ValueError: there are no places, or `retries` is negative.
 
     MPI: local.
-    Fault: goes on with the places that are left.
+    Fault: if a place dies, the executor goes on with the places that are left.
     """
 
     def __init__(self, places: Iterable[int] | None = None, *, retries: int = 0) -> None:
@@ -206,14 +207,14 @@ class Executor(futures.Executor):
 
     def submit(self, function: Callable[..., T], /, *arguments: Any,
                **keywords: Any) -> Future[T]:
-        """Have a function called at some place; returns the future of its result.
+        """Have a function called at one of the places; return the future of its result.
 
         Raises:
             TypeError: the function or an argument cannot be pickled.
             RuntimeError: the executor is shut down.
 
         MPI: local.
-        Fault: the future has a `DeadPlaceException` if its place dies and it is not done again.
+        Fault: if the place dies and no retry is left, the future has a `DeadPlaceException`.
         """
         if self._shut:
             raise RuntimeError("submit: the executor is shut down")
@@ -225,18 +226,18 @@ class Executor(futures.Executor):
 
     def map(self, function: Callable[..., T], *iterables: Iterable[Any],
             timeout: float | None = None, chunksize: int = 1) -> Iterator[T]:
-        """Call a function with the items of iterables; yields the results in their order.
+        """Call a function with the items of iterables; yield the results in the order of the items.
 
         Args:
-            timeout: seconds for all of it.
-            chunksize: items that go to a place at once.
+            timeout: seconds until the last result; None: no limit.
+            chunksize: number of items that are sent to a place at once.
 
         Raises:
-            TimeoutError: a result is not there in time.
-            DeadPlaceException: a place died and its items are not done again.
+            TimeoutError: a result has not come in time.
+            DeadPlaceException: a place died and no retry is left for its items.
 
         MPI: local.
-        Fault: raises when it comes to a result that is lost.
+        Fault: the iterator raises when it comes to a result that is lost.
         """
         if chunksize < 1:
             raise ValueError(f"chunksize={chunksize}: give 1 or more")
@@ -258,13 +259,13 @@ class Executor(futures.Executor):
         return results()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more functions.
+        """Accept no more functions.
 
         Args:
-            wait: until those that were submitted have ended.
-            cancel_futures: cancel those that no place has begun.
+            wait: wait until the functions that were submitted have ended.
+            cancel_futures: cancel the functions that were not yet sent to a place.
 
-        MPI: local; waits, if that is asked for.
+        MPI: local; with `wait`, waits for the places that run functions.
         Fault: as `submit`.
         """
         self._shut = True
@@ -278,7 +279,7 @@ class Executor(futures.Executor):
     # -- where calls go
 
     def _fill(self) -> None:
-        """Send calls that wait to places that are free."""
+        """Send waiting calls to places that are free."""
         here = runtime.current()
         while self._queue:
             living = [place for place in self.places if here.members.alive(place)]

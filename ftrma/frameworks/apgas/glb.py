@@ -1,15 +1,17 @@
 """Global load balancing: places process bags of work, and idle ones get parts of the others' bags.
 
-A place that has run out of work asks a few others, drawn by chance, then tells its *lifelines*: a
-few fixed places, which send it a part as soon as they have one. Its task then ends, and the next
-part brings a new one. So the finish around all tasks ends when no work is left anywhere.
+A place that has run out of work asks a few random places. If none of them gives a part, it tells
+its *lifelines*, a few fixed places, which send it a part as soon as they have one. Then its task
+ends; the next part comes with a new task. So the finish around all tasks ends when no work is left
+anywhere.
 
-A place commits its bag to a resilient store now and then, and when it gives a part away: the rest
-here and the part at the other place are one commit of two shelves (`set2`), which nobody waits for.
-The part lies there under a key of its own until that place commits a bag that contains it.
+A place commits its bag to a resilient store now and then, and whenever it gives a part away. Then
+one commit of two shelves (`set2`) has both the rest here and the part at the other place; nobody
+waits for that commit. The part lies in the other shelf under a key of its own, until that place
+commits a bag that contains it.
 
-Invariant: committed bags and parts, with their results, are all of the work, each item once. After
-a death all places stop, the store is recovered, and all begin from what is committed.
+Invariant: committed bags and parts, with their results, contain each item of the work exactly once.
+After a death all places stop, the store is recovered, and all begin again from what is committed.
 
 Source: section 5.2 of the paper; Saraswat et al. 2011, Lifeline-based global load balancing.
 """
@@ -40,11 +42,11 @@ _numbers = itertools.count()
 
 @dataclass
 class _Workers:
-    """This place's parts in runs, in one attempt of the program.
+    """The workers of this place in one attempt of the program.
 
     Attributes:
-        by_run: the newest wave's part in each run.
-        early: idle places that have told this one before its own wave began, by run and wave.
+        by_run: the worker of the newest wave, by the run's name.
+        early: idle places that have told this one of it before its wave began, by run and wave.
     """
 
     by_run: dict[str, Worker] = field(default_factory=dict)
@@ -67,7 +69,7 @@ _workers: WeakKeyDictionary[Any, _Workers] = WeakKeyDictionary()  # by attempt
 
 
 def _worker(wave: Wave) -> Worker:
-    """This place's part in a wave; an older wave's goes."""
+    """This place's worker in a wave; it replaces the worker of an older wave."""
     here = runtime.current()
     mine = _workers.get(here)
     if mine is None:
@@ -96,7 +98,7 @@ def _work(wave: Wave, loot: Any) -> None:
 
 
 def _first(store: ResilientStore, run: str, bag: Bag) -> None:
-    """Commit all work at one place, unless an attempt before has done so."""
+    """Commit all work at one place, unless an earlier attempt has done so."""
     if store.get(f"{run}/state") is None:
         store.set(f"{run}/state", {"bag": bag, "sent": 0, "taken": frozenset(),
                                    "merged": ()})
@@ -118,23 +120,25 @@ def run(bag: Bag, manager: PlaceManager | None = None, *, commit_s: float | None
 
     Args:
         bag: the work.
-        manager: the active places and the reserves; None: a new one.
-        commit_s: time between two commits of a place; None: nothing is committed, and a death
-            raises.
-        fold: makes one result of two.
+        manager: the active places and the reserves; None: a new manager.
+        commit_s: seconds between two commits of a place; None: nothing is committed, and a death
+            ends the run with an exception.
+        fold: combines two results into one.
 
     Returns:
-        The result of all items, and the numbers of each place in its last wave.
+        The result of all items, and the tally of each place in the last wave.
 
     Raises:
-        MultipleExceptions: a bag has raised; or a place has died and nothing is committed, or not
-            yet all work.
+        MultipleExceptions: a bag has raised an exception.
+        DeadPlaceException, MultipleExceptions: a place has died and `commit_s` is None, or it has
+            died before the whole work was committed for the first time.
         NotEnoughPlaces: no reserve is left, and the group may not shrink.
-        CatastrophicFailure: a place and the keeper of its bag died at once.
+        CatastrophicFailure: a place and the keeper of its bag both died before a recovery had
+            ended.
 
     MPI: called in the place that runs ``main``.
-    Fault: all begin again from what is committed. If this place dies, ``main`` begins again and
-        comes to this run, which goes on from there.
+    Fault: all places begin again from what is committed. If this place dies, ``main`` begins again
+        and comes to this run, which goes on from what is committed.
     """
     manager = manager or PlaceManager()
     name = f"run {runs().ended}"
@@ -159,10 +163,10 @@ def run(bag: Bag, manager: PlaceManager | None = None, *, commit_s: float | None
 
 def _run_wave(bag: Bag, group: PlaceGroup, commit_s: float, store: ResilientStore | None,
               name: str) -> list[tuple[Any, Tally]]:
-    """Have all places work; results and numbers of each place.
+    """Have all places work until no work is left; return the result and the tally of each place.
 
     Raises:
-        MultipleExceptions, DeadPlaceException: a place is dead, or a bag has raised.
+        MultipleExceptions, DeadPlaceException: a place is dead, or a bag has raised an exception.
     """
     taken = frozenset[int]()
     if store:
@@ -172,6 +176,6 @@ def _run_wave(bag: Bag, group: PlaceGroup, commit_s: float, store: ResilientStor
         for ordinal, place in enumerate(group):
             control.async_at(place, _begin, wave, None if store or ordinal else bag)
     for place in group:
-        if not runtime.current().members.alive(place):  # all have stopped, with work left
+        if not runtime.current().members.alive(place):  # all places have stopped, with work left
             raise DeadPlaceException(place)
     return everywhere(group, _result, wave)

@@ -1,4 +1,4 @@
-"""Steps between two checkpoints, from what a step and a checkpoint cost: Young's and Daly's rules.
+"""Steps between two checkpoints, from the times of a step and a checkpoint: Young's, Daly's rules.
 
 The formulas are pure. `steps_between` applies them to what an executor has measured. All times are
 in seconds.
@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 
 RULES = ("young", "daly")
-UNMEASURED_STEPS = 10  # at most, as long as the first checkpoint alone has been measured
+UNMEASURED_STEPS = 10  # greatest result as long as only the first checkpoint has been measured
 
 
 def young_interval(delta_s: float, mtbf_s: float) -> float:
-    """Best time between two checkpoints to the first order, good while delta is far below the MTBF.
+    """Best time between two checkpoints to the first order; good if delta is far below the MTBF.
 
     Args:
-        delta_s: time that a checkpoint holds the program up, > 0.
+        delta_s: time for which a checkpoint holds the program up, > 0.
         mtbf_s: mean time between failures of the whole job, > 0.
 
     Source: Young 1974, as section 5.4 of the paper uses it.
@@ -25,7 +25,7 @@ def young_interval(delta_s: float, mtbf_s: float) -> float:
 
 
 def daly_interval(delta_s: float, mtbf_s: float) -> float:
-    """Best time between two checkpoints, to a higher order than `young_interval`.
+    """Best time between two checkpoints to a higher order than `young_interval`; same arguments.
 
     Source: Daly 2006, equation 37.
     """
@@ -37,14 +37,15 @@ def daly_interval(delta_s: float, mtbf_s: float) -> float:
 
 def steps_between(rule: int | str, delta_s: float, step_s: float, mtbf_s: float,
                   first: bool) -> int:
-    """Steps until the next checkpoint.
+    """Return the number of steps until the next checkpoint.
 
     Args:
-        rule: a number of steps, which is the answer, or one of `RULES`.
-        delta_s: time of the last checkpoint; 0: it was too short to measure.
-        step_s: time of a step; 0: none has been measured.
+        rule: a number of steps, which is then the result, or one of `RULES`.
+        delta_s: time of a checkpoint; 0: it was too short to measure.
+        step_s: time of a step; 0: no step has been measured.
         mtbf_s: mean time between failures of the whole job, > 0.
-        first: `delta_s` is that of a run's first checkpoint, which has more to save than others.
+        first: `delta_s` is the time of the run's first checkpoint, which has more to save than
+            others.
 
     Returns:
         1 or more.
@@ -59,10 +60,10 @@ def steps_between(rule: int | str, delta_s: float, step_s: float, mtbf_s: float,
 
 
 def check_rule(rule: int | str, mtbf_s: float) -> None:
-    """Refuse an interval between checkpoints that is none.
+    """Refuse a value that is no interval between checkpoints.
 
     Raises:
-        ValueError: with the value and the remedy.
+        ValueError: the rule cannot be used; the text has the value and the remedy.
     """
     if isinstance(rule, str):
         if rule not in RULES:

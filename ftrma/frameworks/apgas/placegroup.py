@@ -9,16 +9,17 @@ from typing import Any, overload
 class PlaceGroup(Sequence[int]):
     """Places in an order: the ordinal of each is its index.
 
-    A group does not change. Programs count in ordinals, since ids of places are never used again.
+    A group never changes. Programs use ordinals to divide work, since a place that replaces another
+    one takes over its ordinal, but has a new id.
 
     Args:
-        places: their ids, each once.
+        places: ids of the places, each once.
 
     Raises:
         ValueError: a place is named twice.
 
     MPI: local.
-    Fault: a dead place stays in the group; `PlaceManager` makes the group without it.
+    Fault: a dead place stays in the group; `PlaceManager` makes a new group without it.
     """
 
     def __init__(self, places: Iterable[int]) -> None:
@@ -61,9 +62,9 @@ class PlaceGroup(Sequence[int]):
             raise ValueError(f"place {place!r} is not in {self!r}") from None
 
     def next(self, place: int) -> int:
-        """Return the place behind one; behind the last comes the first."""
+        """Return the place after a given one; the first place comes after the last one."""
         return self._places[(self.index_of(place) + 1) % len(self)]
 
     def prev(self, place: int) -> int:
-        """Return the place before one."""
+        """Return the place before a given one; the last place comes before the first one."""
         return self._places[self.index_of(place) - 1]

@@ -1,11 +1,11 @@
-"""Decides which places are active: dead ones are replaced by reserves, or left out.
+"""Decides which places are active: dead places are replaced by reserves, or left out.
 
 A program names its places by their ordinals in a group, never by their ids. `PlaceManager` has the
-group of active places; the others are reserves. Nothing changes by itself when a place dies: the
-program calls `PlaceManager.rebuild_active_places` where it can go on with another group, and is
-told what has changed.
+group of active places; the other places are reserves. When a place dies, nothing changes by itself.
+The program calls `PlaceManager.rebuild_active_places` when it can go on with another group; this
+call tells it what has changed.
 
-`change` decides, and is pure. A manager belongs to the place that runs ``main``.
+`change` makes the decision, and is pure. A manager belongs to the place that runs ``main``.
 Section 2.3 of the paper has the idea.
 """
 
@@ -25,10 +25,10 @@ from .placegroup import PlaceGroup
 
 
 class NotEnoughPlaces(FtrmaError):
-    """A dead place has no reserve that could replace it, and the group may not shrink.
+    """No reserve is left to replace a dead place, and the group may not shrink.
 
     MPI: raised in the place that rebuilds its group of active places.
-    Fault: more places died than there were reserves.
+    Fault: tells that more places died than there were reserves.
     """
 
 
@@ -37,10 +37,10 @@ class ChangeDescription:
     """Tells how a group of active places has changed.
 
     Attributes:
-        old, new: the groups.
+        old, new: the groups before and after the change.
         removed: dead places of `old`, in the order of their ordinals.
-        added: places that are new in `new`; ``added[i]`` has the ordinal that ``removed[i]`` had.
-            Ordinals of further removed places are gone, and those behind have moved up.
+        added: places that are new in `new`; ``added[i]`` takes over from ``removed[i]``. If there
+            are more removed places than added ones, the rest leave no gap: later ordinals move up.
     """
 
     old: PlaceGroup
@@ -50,7 +50,7 @@ class ChangeDescription:
 
     @property
     def shrunk(self) -> tuple[int, ...]:
-        """Removed places that nobody has replaced."""
+        """The removed places that no place has replaced."""
         return self.removed[len(self.added):]
 
 
@@ -60,15 +60,16 @@ def change(old: Sequence[int], alive: Callable[[int], bool], reserves: Iterable[
 
     Args:
         old: the active places.
-        alive: says if a place lives.
-        reserves: places that may replace dead ones, the first ones first.
-        allow_shrinking: without a reserve, a dead place's ordinal goes.
+        alive: says whether a place is alive.
+        reserves: places that may replace dead ones, in the order in which they are taken.
+        allow_shrinking: a dead place for which there is no reserve is left out.
 
     Returns:
-        The new group, the places removed and those added, as `ChangeDescription` has them.
+        The new group, the removed places and the added ones, as in `ChangeDescription`.
 
     Raises:
-        NotEnoughPlaces: reserves are short and the group may not shrink, or nobody would be left.
+        NotEnoughPlaces: there are too few reserves and the group may not shrink, or no place would
+            be left.
     """
     removed = tuple(place for place in old if not alive(place))
     added = tuple(place for place in reserves if alive(place) and place not in old)[:len(removed)]
@@ -85,7 +86,7 @@ def change(old: Sequence[int], alive: Callable[[int], bool], reserves: Iterable[
 
 
 def replacements(removed: Sequence[int], added: Sequence[int], left: int) -> Iterator[str]:
-    """Yield for each dead place a line that says who takes its part.
+    """Yield a line for each dead place that says which place replaces it.
 
     Args:
         removed, added: see `change`.
@@ -108,13 +109,14 @@ _groups: WeakKeyDictionary[Any, PlaceGroup] = WeakKeyDictionary()  # by attempt
 
 
 def group() -> PlaceGroup:
-    """Return the group of active places, as this place was last told of it.
+    """Return the group of active places, as this place last knew it.
 
-    An executor tells all of its places; elsewhere it is the group of the slots.
+    An executor tells its places of each new group. A place that has not been told of a group has
+    the group of the slots.
 
     MPI: local.
-    Fault: dead places stay in it until an executor, or `PlaceManager.rebuild_active_places` in
-        this place, has replaced them.
+    Fault: dead places stay in the group until an executor, or a call of
+        `PlaceManager.rebuild_active_places` in this place, has replaced them.
     """
     here = runtime.current()
     members = here.members
@@ -122,7 +124,7 @@ def group() -> PlaceGroup:
 
 
 def set_group(group: PlaceGroup) -> None:
-    """Have `group` return a group in this place."""
+    """Set the group that `group` returns in this place."""
     _groups[runtime.current()] = group
 
 
@@ -130,16 +132,16 @@ class PlaceManager:
     """The group of active places, and reserves that replace dead ones.
 
     Args:
-        allow_shrinking: the group becomes smaller when a place dies and no reserve is left;
-            without it, `rebuild_active_places` raises then.
-        spares: so many reserves are kept: if there are fewer, more places are started, as long as
+        allow_shrinking: the group becomes smaller when a place dies and no reserve is left. If
+            false, `rebuild_active_places` raises in that case.
+        spares: number of reserves to keep. If there are fewer, more places are started, as long as
             there is room for them (`add_places`).
 
     Attributes:
-        allow_shrinking: may be changed at any time.
+        allow_shrinking: see above; may be changed at any time.
 
     MPI: local.
-    Fault: nothing changes by itself.
+    Fault: the group keeps dead places until `rebuild_active_places` is called.
     """
 
     def __init__(self, *, allow_shrinking: bool = False, spares: int = 0) -> None:
@@ -150,7 +152,7 @@ class PlaceManager:
             self._replenish()
 
     def _replenish(self, needed: int = 0) -> None:
-        """Start places, so that the reserves are as many as are kept, or as are needed now."""
+        """Start places, until there are as many reserves as are to be kept, or are needed now."""
         members = runtime.current().members
         room = len(members.possible) - len(members.everyone)
         lacking = min(room, max(self._spares, needed) - len(self.reserves()))
@@ -158,20 +160,20 @@ class PlaceManager:
             add_places(lacking)
 
     def active_places(self) -> PlaceGroup:
-        """Return the group of active places, dead ones among them until it is rebuilt.
+        """Return the group of active places; dead places stay in it until it is rebuilt.
 
         MPI: local.
-        Fault: nothing happens in it.
+        Fault: a death does not change the group.
         """
         return PlaceGroup(self._active)
 
     def reserves(self) -> tuple[int, ...]:
         """Return the living places that are not active, in the order in which they are taken.
 
-        Places that are still starting are the last ones.
+        Places that are still starting come last.
 
         MPI: local.
-        Fault: nothing happens in it.
+        Fault: places whose death is known here are left out.
         """
         members = runtime.current().members
         found = [place for place in members.everyone
@@ -179,16 +181,16 @@ class PlaceManager:
         return tuple(sorted(found, key=lambda place: not members.mail.joined(place)))
 
     def rebuild_active_places(self) -> ChangeDescription:
-        """Replace dead places by living reserves, or leave them out, and tell what has changed.
+        """Replace dead places by living reserves, or leave them out; return what has changed.
 
-        Without a death nothing changes.
+        If no place has died, nothing changes.
 
         Raises:
-            NotEnoughPlaces: reserves are short and the group may not shrink. The group is as it
-                was.
+            NotEnoughPlaces: there are too few reserves and the group may not shrink. The group is
+                unchanged.
 
         MPI: local.
-        Fault: a place that dies meanwhile is dealt with by the next call.
+        Fault: if a place dies meanwhile, the next call deals with it.
         """
         members = runtime.current().members
         old = self._active
@@ -202,16 +204,17 @@ class PlaceManager:
         return ChangeDescription(PlaceGroup(old), PlaceGroup(self._active), removed, added)
 
     def order(self, seats: Sequence[int]) -> None:
-        """Give the active places their ordinals by the shelves of a store that belong to them.
+        """Order the active places by the numbers of their shelves in a store.
 
-        After the death of place zero the program begins again, with slots as the core has seated
-        them. What is in a shelf belongs to an ordinal, so the order of the shelves counts.
+        After the death of place zero the program begins again, and the repair has seated the slots
+        anew. The contents of a shelf belong to an ordinal, so each place has to get the ordinal of
+        its shelf.
 
         Args:
-            seats: the place that each shelf belongs to.
+            seats: the places to which the shelves belong, in the order of the shelves' numbers.
 
         MPI: local.
-        Fault: nothing happens in it.
+        Fault: a death elsewhere has no effect on it.
         """
         ordinal = {place: shelf for shelf, place in enumerate(seats)}
         self._active = tuple(sorted(self._active,

@@ -1,6 +1,7 @@
 """References to objects of other places.
 
-An object lies in the runtime of its place, under a key that travels instead of it.
+An object lies in the runtime of its place, under a key. Messages carry the key instead of the
+object.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ def _key() -> tuple[int, int]:
 
 
 class GlobalRef(Generic[T]):
-    """A reference to an object of this place, which can be sent to other places and back.
+    """A reference to an object of this place; it can be sent to other places and back.
 
-    The object stays at its place until `free`, or until the program has ended.
+    The object stays at its place until `free` is called, or until the program has ended.
 
     Args:
         value: the object.
@@ -32,7 +33,7 @@ class GlobalRef(Generic[T]):
         home: the place where the object is.
 
     MPI: local.
-    Fault: the object dies with its place, and is gone when all run the program again.
+    Fault: the object is lost with its place, and also when all places run the program again.
     """
 
     def __init__(self, value: T) -> None:
@@ -47,11 +48,11 @@ class GlobalRef(Generic[T]):
         """Return the object.
 
         Raises:
-            RuntimeError: called at another place than its home.
+            RuntimeError: called at another place than the home.
             LookupError: the object is no longer there.
 
         MPI: local.
-        Fault: nothing happens in it.
+        Fault: a death elsewhere has no effect on it.
         """
         here = current().members.me
         if here != self.home:
@@ -60,7 +61,7 @@ class GlobalRef(Generic[T]):
         return _look_up(self._key, "GlobalRef")  # type: ignore[no-any-return]
 
     def free(self) -> None:
-        """Forget the object, at its home."""
+        """Forget the object; called at its home."""
         self()
         del current().objects[self._key]
 
@@ -72,17 +73,17 @@ class GlobalRef(Generic[T]):
 
 
 class PlaceLocal(Generic[T]):
-    """An object at each of some places, under one name that can be sent to them.
+    """An object at each of some places, all reached by one reference that can be sent to them.
 
     Args:
-        places: at which an object is made.
-        make: is called at each with the arguments, and returns its object.
+        places: the places that get an object.
+        make: is called at each place with the arguments, and returns the object of that place.
 
     Raises:
-        MultipleExceptions: a place has died, or `make` has raised something.
+        MultipleExceptions: a place has died, or `make` has raised an exception.
 
     MPI: waits for all the places.
-    Fault: the object of a dead place is lost; a new place gets one by `add`.
+    Fault: the object of a dead place is lost; a new place gets an object by `add`.
     """
 
     def __init__(self, places: Iterable[int], make: Callable[..., T], *args: Any) -> None:
@@ -95,7 +96,7 @@ class PlaceLocal(Generic[T]):
         """Make the object of one more place, or make it anew.
 
         MPI: waits for that place.
-        Fault: raises DeadPlaceException if it dies.
+        Fault: raises DeadPlaceException if that place dies.
         """
         control.at(place, _make, self._key, make, args)
 
@@ -103,15 +104,15 @@ class PlaceLocal(Generic[T]):
         """Return the object of this place.
 
         Raises:
-            LookupError: it has none.
+            LookupError: this place has none.
 
         MPI: local.
-        Fault: nothing happens in it.
+        Fault: a death elsewhere has no effect on it.
         """
         return _look_up(self._key, "PlaceLocal")  # type: ignore[no-any-return]
 
     def set(self, value: T) -> None:
-        """Put another object in place of that of this place."""
+        """Replace the object of this place by another one."""
         current().objects[self._key] = value
 
     def free(self) -> None:

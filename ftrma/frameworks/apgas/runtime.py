@@ -1,11 +1,11 @@
-"""The run of a program in one process: from `run` to the end that place zero tells.
+"""The run of a program in one process: from `run` until place zero says that the program has ended.
 
-Place zero's main thread runs the program inside of the root finish. All others serve tasks until
-place zero says that all is over. With ``everywhere`` each slot runs the program, place zero waits
-for all of them, and reserves serve tasks.
+Place zero's main thread runs the program inside of the root finish. All other places serve tasks
+until place zero says that all is over. With ``everywhere`` each slot runs the program, place zero
+waits for all of them, and reserves serve tasks.
 
-Law: whatever ends an attempt gets all threads of the place out of their tasks, and a new attempt
-has a new object of everything.
+Law: whatever ends an attempt gets all threads of the place out of their tasks, and the next attempt
+makes all objects anew.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LEDGERS: dict[str, Any] = {"place0": SharedLedger, "none": CountingLedger}
 
 
 class Ledger(Protocol):
-    """Interface of finishes and `at`s, resilient or not."""
+    """Interface by which a place counts finishes and `at`s, resilient or not."""
 
     nobody: Uncounted
 
@@ -46,13 +46,13 @@ class Runtime:
     """A place while it runs a program.
 
     Attributes:
-        members: places, and which of them have died.
+        members: the places, and which of them have died.
         mailroom, scheduler, ledger: messages, tasks and finishes of this place.
-        objects: of this place, that `GlobalRef` and `PlaceLocal` lead to, by their keys.
+        objects: objects of this place to which `GlobalRef` and `PlaceLocal` refer, by their keys.
         removed: functions that are told of deaths, see `control.on_place_removed`.
-        everywhere: each slot runs the program.
-        polled: number of deaths that they have been told.
-        known: number of places that have been started, as far as this place has asked.
+        everywhere: whether each slot runs the program.
+        polled: number of deaths that these functions have been told.
+        known: number of places that have been started, when this place last asked.
     """
 
     def __init__(self, members: Members, finish: str) -> None:
@@ -90,7 +90,7 @@ class Runtime:
         """Start a task of this place that nobody waits for.
 
         Args:
-            source: the place that starts it; None: this one.
+            source: the place that has started the task; None: this place.
         """
         nobody, source = self.ledger.nobody, self.members.me if source is None else source
         self.scheduler.spawn(lambda: tasks.run(self.scheduler, nobody, body, "uncounted", source))
@@ -104,7 +104,7 @@ class Runtime:
     # -- a program from begin to end ----------------------------------------------------------
 
     def run(self, main: Callable[[], Any], everywhere: bool) -> Any:
-        """Run the program, or serve it, until all is over."""
+        """Run the program, or serve its tasks, until it has ended."""
         members, self.everywhere = self.members, everywhere
         try:
             if members.me == members.root:
@@ -172,7 +172,7 @@ class Runtime:
 
 
 def _outcome(value: Any, errors: list[Exception], of_tasks: list[Exception]) -> Any:
-    """Return the program's value, or raise its exceptions: its own one alone as it is."""
+    """Return the program's value, or raise its exceptions; its own one alone is not grouped."""
     if len(errors) == 1 and not of_tasks:
         raise errors[0]
     if errors or of_tasks:
@@ -181,14 +181,14 @@ def _outcome(value: Any, errors: list[Exception], of_tasks: list[Exception]) -> 
 
 
 _current: Runtime | None = None
-_ran: Members | None = None  # have run a program in this attempt
+_ran: Members | None = None  # the members that have run a program in this attempt
 
 
 def current() -> Runtime:
-    """Return the place that this process is, while a program runs.
+    """Return the runtime of the program that runs in this process.
 
     Raises:
-        RuntimeError: none runs.
+        RuntimeError: no program runs.
     """
     if _current is None:
         raise RuntimeError("no apgas program runs here: call this in what apgas.run(main) runs")
@@ -197,7 +197,7 @@ def current() -> Runtime:
 
 def run_at(members: Members, main: Callable[[], Any], *, finish: str = "place0",
            everywhere: bool = False) -> Any:
-    """Run a program as one of these members: see `run`."""
+    """Run a program as one of the given members: see `run`."""
     global _current, _ran
     if _current is not None and not _current.scheduler.over:
         raise RuntimeError("apgas.run inside of a program of apgas.run: one runs at a time")
@@ -220,28 +220,28 @@ def run(main: Callable[[], Any], *, finish: str = "place0", everywhere: bool = F
     the only place.
 
     Args:
-        main: the program, a function without arguments. It has ended when all its tasks have.
-        finish: "place0": finishes survive the death of any place but place zero, whose death has
-            all places run the program again. "none": a death ends what waits for other places with
-            a DeadPlaceException, and tasks may go on behind their finish.
-        everywhere: each slot runs the program, as its MPI processes do, and place zero waits for
-            all.
+        main: the program, a function without arguments. It ends when all its tasks have ended.
+        finish: "place0": finishes survive the death of any place but place zero; if place zero
+            dies, all places run the program again. "none": a death ends everything that waits for
+            other places with a DeadPlaceException, and tasks may go on after their finish.
+        everywhere: each slot runs the program, as in an MPI program, and place zero waits for all
+            of them.
 
     Returns:
-        The program's value where it was run; elsewhere None.
+        The program's value at the places that run it; None at the other places.
 
     Raises:
-        MultipleExceptions: exceptions of the program's tasks, at place zero; an exception of the
-            program itself is raised as it is if it is the only one.
+        MultipleExceptions: at place zero, the exceptions of the program and its tasks. An exception
+            of the program itself is raised as it is if it is the only one.
         ValueError: there is no such finish.
-        TypeError: main is no function.
-        RuntimeError: a program runs, or one has run in this job; outside of ``ftrma run`` programs
-            may run one after the other.
-        FtrmaError: there are several processes, but not of ``ftrma run``, or on several nodes.
+        TypeError: `main` cannot be called.
+        RuntimeError: a program is running, or one has run before in this job. Outside of
+            ``ftrma run`` programs may run one after the other.
+        FtrmaError: there are several processes that ``ftrma run`` has not started.
 
     MPI: collective over all slots; spares take part.
-    Fault: the program is told of deaths by DeadPlaceException. If place zero dies, all unwind and
-        run the program again.
+    Fault: the program is told of deaths by DeadPlaceException. If place zero dies, all places leave
+        their tasks by `Rollback` and run the program again.
     """
     if not callable(main):
         raise TypeError(f"run({main!r}): give a function without arguments, as apgas.run(main)")

@@ -1,8 +1,8 @@
 """The resilient store: keys and values that outlive the place that has put them.
 
-Each active place has a *shelf*, whose copy the next active place keeps. A program reads and writes
-its own shelf at the price of a dictionary and a copy, and others' by a message. After a death
-`recover` gives each shelf two places again.
+Each active place has a *shelf*, and the next active place keeps a copy of it. Access to the own
+shelf costs as much as a dictionary and a copy of the value; access to another shelf takes a
+message. After a death `recover` gives each shelf two places again.
 
 Source: Resilient X10, sections 2.5 and 4.2.
 """
@@ -39,22 +39,22 @@ def places_of(what: Any) -> list[int]:
 
 
 class ResilientMap:
-    """A named map of a store; each place has a shelf of it, and reads and writes its own.
+    """A named map of a store; each place has a shelf, and reads and writes its own.
 
-    Values are copied when they are put and when they are read. Arrays of numbers stay arrays, all
-    else is pickled. Keys are strings. Tasks may take a map, or the store, as an argument.
+    Values are copied when they are put and when they are read. Arrays of numbers stay arrays; all
+    other values are pickled. Keys are strings. Tasks may take a map, or the store, as an argument.
 
-    Each call waits while the store is recovered.
+    Each call waits while the store is being recovered.
 
     Raises:
-        DeadPlaceException: a place that the call needs is dead, or died in the store's recovery:
-            make a new group of active places and call `recover`.
+        DeadPlaceException: a place that the call needs is dead, or a place died in the store's
+            recovery. Make a new group of active places and call `recover`.
         CatastrophicFailure: shelves are lost. FtrmaError: this place has no shelf.
 
     MPI: local; calls that name an ordinal send a message and wait for its answer.
-    Fault: a change that a call has made outlives the place, and its keeper if `recover` comes
-        between the two deaths. A call that raises DeadPlaceException has changed nothing, if the
-        text does not say otherwise.
+    Fault: a change that a call has made survives the death of the place. It also survives the death
+        of the keeper, if a recovery has ended between the two deaths. A call that raises
+        DeadPlaceException has changed nothing, unless its text says otherwise.
     """
 
     def __init__(self, part: Part, map_: str) -> None:
@@ -72,7 +72,7 @@ class ResilientMap:
         """Return a copy of this place's value of a key.
 
         MPI: local.
-        Fault: works while the keeper is dead, until a recovery begins.
+        Fault: works even while the keeper is dead, until a recovery begins.
         """
         at, part = self._key(key), self._part
         part.enter_access(alone=False)
@@ -83,18 +83,19 @@ class ResilientMap:
         """Put a value into this place's shelf.
 
         Raises:
-            DeadPlaceException: the keeper is dead; nothing has changed. NoRoom: memory is full.
+            DeadPlaceException: the keeper is dead; nothing has changed.
+            NoRoom: shared memory is full; nothing has changed.
 
         MPI: local.
-        Fault: once it has returned, the keeper has the value, too.
+        Fault: once the call has returned, the keeper has the value, too.
         """
         self._commit({self._key(key): encode(value)})
 
     def set_all(self, values: Mapping[str, Any]) -> None:
-        """Put several values, all or none of which others will see.
+        """Put several values at once: other places see all of them or none.
 
         MPI: local.
-        Fault: as `set`; a death leaves all or none of them.
+        Fault: as `set`; a death leaves all of the values or none.
         """
         self._commit({self._key(key): encode(value) for key, value in values.items()})
 
@@ -107,13 +108,13 @@ class ResilientMap:
         self._commit({self._key(key): None})
 
     def keys(self, ordinal: int | None = None) -> list[str]:
-        """Return the keys of this place's shelf of the map, or of another shelf that is here.
+        """Return the map's keys in this place's shelf, or in another shelf that this place holds.
 
         Args:
-            ordinal: see `get_remote`; the shelf is one of `ResilientStore.shelves`.
+            ordinal: number of the shelf, one of `ResilientStore.shelves`; None: this place's shelf.
 
         Raises:
-            ValueError: the shelf is not here.
+            ValueError: this place does not hold the shelf.
 
         MPI: local.
         Fault: as `get`.
@@ -129,7 +130,7 @@ class ResilientMap:
         """Return a transaction of this place's shelf, for a ``with`` block; see `Transaction`.
 
         MPI: local.
-        Fault: a death leaves all or nothing of it.
+        Fault: a death leaves all changes of the transaction or none.
         """
         return Transaction(self._part, self._map)
 
@@ -144,12 +145,12 @@ class ResilientMap:
         """Return a copy of the value of a key in any shelf.
 
         Args:
-            ordinal: of the place in the group that the store was made with: the shelf's number.
-                It stays the shelf's number when places are replaced, or the group shrinks, and
-                is that of the new group when the program begins again.
+            ordinal: number of the shelf, which is its place's ordinal in the group that the store
+                was made with. A shelf keeps its number when places are replaced or the group
+                shrinks. If the program begins again, the numbers are ordinals in the new group.
 
         MPI: waits for an answer of the shelf's holder.
-        Fault: of a dead holder, the value comes from the keeper's copy.
+        Fault: if the holder is dead, the value is read from the keeper's copy.
         """
         at, part = self._key(key), self._part
         while True:
@@ -176,11 +177,11 @@ class ResilientMap:
             ordinal: see `get_remote`.
 
         Raises:
-            DeadPlaceException: the holder or its keeper is dead. If the holder died while it was
-                asked, the value may have been put.
+            DeadPlaceException: the shelf's holder or keeper is dead. If the holder died while this
+                call waited for it, the value may have been put or not.
 
         MPI: waits for an answer of the shelf's holder.
-        Fault: once it has returned, holder and keeper have the value.
+        Fault: once the call has returned, holder and keeper have the value.
         """
         at, kept, part = self._key(key), encode(value), self._part
         while True:
@@ -202,17 +203,18 @@ class ResilientMap:
         """Put a value into this place's shelf and one into another shelf: both, or neither.
 
         Args:
-            ordinal: of the other shelf, see `get_remote`.
-            wait: return when both are there; False: return when it is certain that both will be.
-                Messages that are sent to that place later come behind the value.
+            ordinal: number of the other shelf, see `get_remote`.
+            wait: return when both values are there. False: return as soon as it is certain that
+                both will be; messages that are sent to the other place later arrive there after
+                the value.
 
         Raises:
             DeadPlaceException: this place's keeper is dead; nothing was put.
-            DeadPlaceAfterCommit: the other place or its keeper has died; the first value is put,
-                the second one is seen behind `recover`.
+            DeadPlaceAfterCommit: the other place or its keeper has died. The first value is put;
+                the second one is there after `recover`.
 
         MPI: waits for the other place, if `wait` is true.
-        Fault: a death after the first value was put leaves both, behind `recover`.
+        Fault: if a place dies after the first value was put, both values are there after `recover`.
         """
         first, second, part = self._key(key), self._key(key2), self._part
         kept, kept2 = encode(value), encode(value2)
@@ -235,23 +237,23 @@ class ResilientMap:
 class ResilientStore(ResilientMap):
     """A store over the active places, which survives the death of any one place at a time.
 
-    It is made by the program at the root place, and travels to others as an argument of tasks. A
-    program that runs ``everywhere`` makes it at all active places, each of which gets it. When
-    the program begins again after the root's death, a store of the same name is attached to what
-    the other places still have.
+    The program makes it at the root place and passes it to other places as an argument of tasks. A
+    program that runs ``everywhere`` makes it at all active places, and all get the same store. If
+    the program begins again after the root's death, a store of the same name begins with the
+    contents that the other places still have.
 
     Args:
         places: the active places: a group, a PlaceManager, or numbers of places.
-        name: of the store, of which an attempt of the program has one by a name.
+        name: name of the store; each store of an attempt has a name of its own.
 
     Raises:
         ValueError: this is not the root place, unless the program runs everywhere; or the name is
             in use.
-        CatastrophicFailure: a store of that name is there, and shelves of it are lost.
+        CatastrophicFailure: there was a store of that name before, and shelves of it are lost.
 
     MPI: waits for all active places.
-    Fault: if a place dies meanwhile, the store is made, and the next access to it raises
-        DeadPlaceException, as behind any death in a recovery.
+    Fault: if a place dies meanwhile, the store is made all the same. The next access to it raises
+        DeadPlaceException, as after any death during a recovery.
     """
 
     def __init__(self, places: Any, name: str = "store") -> None:
@@ -269,7 +271,7 @@ class ResilientStore(ResilientMap):
                 stores.led[self._part.index].run(active)
 
     def _follow(self, stores: Stores, name: str) -> None:
-        """Be the store that the root makes at the same time."""
+        """Attach to the store that the root makes at the same time."""
         if not stores.host.everywhere:
             raise ValueError("ResilientStore(): a store is made at the root place, by main(); "
                              "other places get it as an argument of a task")
@@ -279,21 +281,22 @@ class ResilientStore(ResilientMap):
         super().__init__(part, "")
 
     def map(self, name: str) -> ResilientMap:
-        """Return another map of the store, by its name; each name has one.
+        """Return the map of the store that has a name; its keys are separate from other maps' keys.
 
         Raises:
             TypeError: the name is no string.
 
         MPI: local.
-        Fault: nothing happens in it.
+        Fault: a death elsewhere has no effect on it.
         """
         return ResilientMap(self._part, check_key(name))
 
     @property
     def shelves(self) -> tuple[int, ...]:
-        """Numbers of the shelves that this place holds, its own one first.
+        """Numbers of the shelves that this place holds, its own shelf first.
 
-        A place has more than its own when the group has shrunk; `get_remote` reads them.
+        After the group has shrunk, a place may hold more shelves than its own; `get_remote` reads
+        them.
         """
         part = self._part
         part.enter_access(alone=False)
@@ -301,28 +304,29 @@ class ResilientStore(ResilientMap):
 
     @property
     def seats(self) -> tuple[int, ...]:
-        """The place that each shelf belongs to, by the shelves' numbers; -1: none.
+        """The places to which the shelves belong, in the order of the shelves' numbers; -1: none.
 
-        It is active, unless it has died.
+        Such a place is active, unless it has died.
         """
         return tuple(self._part.table.seats())
 
     def recover(self, changes: Any) -> None:
         """Give each shelf a holder and a keeper among the active places, and open the store.
 
-        It may be called at any time, and is called again if it raised DeadPlaceException.
+        It may be called at any time. If it has raised DeadPlaceException, call it again.
 
         Args:
             changes: what `PlaceManager.rebuild_active_places` has returned; or the active places.
 
         Raises:
-            DeadPlaceException: a place died meanwhile: find a replacement and call it again.
-            CatastrophicFailure: shelves are lost: a place and its keeper both died. All accesses
-                raise it from then on.
+            DeadPlaceException: a place died meanwhile: find a replacement and call `recover` again.
+            CatastrophicFailure: shelves are lost, because a place and its keeper both died. All
+                later accesses raise it, too.
             ValueError: this is not the root place.
 
-        MPI: waits for all active places; at the root place.
-        Fault: the store stays closed until a call has ended well; accesses raise meanwhile.
+        MPI: called at the root place; waits for all active places.
+        Fault: if a place dies meanwhile, the call raises, and all accesses to the store raise until
+            another call has succeeded.
         """
         led = stores_here().led.get(self._part.index)
         if led is None:

@@ -1,4 +1,4 @@
-"""Exceptions of the resilient store, beside those of all places."""
+"""Exceptions of the resilient store, in addition to those in `errors`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from .errors import DeadPlaceException
 
 
 class LostShelves(CatastrophicFailure):
-    """Shelves of a store are lost: both places that had each of them have died.
+    """Shelves of a store are lost, because the holder and the keeper of each have died.
 
     Attributes:
         store: name of the store.
-        lost: numbers of the shelves, a tuple.
-        members: names of what was lost, such as ``shelf 2``.
+        lost: numbers of the lost shelves, a tuple.
+        members: names of the lost shelves, such as ``shelf 2``.
 
-    MPI: raised by `recover`, and by each access to the store from then on.
-    Fault: a holder and its keeper died before a recovery could copy the shelf.
+    MPI: raised by `recover`, and by each later access to the store.
+    Fault: tells that a holder and its keeper died before a recovery could copy the shelf.
     """
 
     def __init__(self, store: str, lost: tuple[int, ...]) -> None:
@@ -33,16 +33,16 @@ class LostShelves(CatastrophicFailure):
 
 
 class DeadPlaceAfterCommit(DeadPlaceException):
-    """A place has died behind a commit: both values of a `set2` are put, once `recover` has ended.
+    """A place has died after the commit of a `set2`; both its values are there after `recover`.
 
-    MPI: raised by `set2`, where it waits for the other place.
-    Fault: the other place, or its keeper, has died.
+    MPI: raised by `set2` while it waits for the other place.
+    Fault: tells that the other place, or its keeper, has died.
     """
 
 
 class Refused(Exception):
-    """The place that was asked does not serve now: ask again once the store has opened."""
+    """The place that was asked does not serve now; ask again once the store has opened."""
 
 
 class Forgotten(FtrmaError):
-    """A place holds shelves by the table and has nothing of them: the job was launched again."""
+    """A holder of shelves, by the table, has nothing of them: the job was launched again."""

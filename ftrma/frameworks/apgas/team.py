@@ -1,12 +1,13 @@
 """Collective calls of a group's places: barrier, broadcast, gather, reduce and the like.
 
-The place with ordinal 0 collects what all give, and sends the answer. It reduces from ordinal 0
-upward, whoever is first: so results have equal bits in each run, also after a place was replaced.
+The place with ordinal 0 collects the values of all places, and sends the answer. It reduces from
+ordinal 0 upward, in whatever order the values arrive. So results are bit for bit equal in each run,
+also after a place was replaced.
 
-A place that waits, or begins to wait, raises when a place of the team is dead. A death can come
-between two answers, so some places may return from a call that others raise in; those raise in the
-call after it at the latest, since ordinal 0 waits for all. A place that leaves by another error
-says so (`Team.revoke`), and nobody waits for it.
+If a place of the team is dead, each place that waits, or begins to wait, raises. A death can come
+between two answers, so some places may return from a call in which others raise. These places raise
+in the next call at the latest, since ordinal 0 waits for all. A place that leaves a team by another
+exception says so (`Team.revoke`), and nobody waits for it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _numbers = itertools.count()
 
 
 class TeamRevoked(FtrmaError):
-    """A place of a team has left it by an error, so nobody can wait for that place.
+    """A place of a team has left it by an exception, so nobody can wait for that place.
 
     MPI: raised in all places of the team, in the call that they are in or in their next one.
     Fault: no death causes it; a death raises `DeadPlaceException`.
@@ -47,8 +48,8 @@ class _Post:
 
     Attributes:
         arrived: values, by team, number of the call, direction and sender.
-        calls: of each team, how many this place has made, by whichever copy of the object.
-        over: of teams that no call can end in any more, the reason; a number is a dead place.
+        calls: number of calls that this place has made, by team; all copies of a team count.
+        over: the reason why no call can end any more, by team; a number means a dead place.
     """
 
     def __init__(self) -> None:
@@ -66,7 +67,7 @@ class _Post:
             self.arrived[identity, number, way, source] = (name, value)
 
     def close(self, identity: Identity, reason: str | int) -> None:
-        """Keep a team's reason and none of its messages."""
+        """Note why a team is over, and forget its messages."""
         self.over.setdefault(identity, reason)
         self.calls.pop(identity, None)
         for key in [key for key in self.arrived if key[0] == identity]:
@@ -87,18 +88,18 @@ def _post() -> _Post:
 
 
 class Team:
-    """Collective calls of a group of places, which all of them make in one order.
+    """Collective calls of a group of places, which all places make in the same order.
 
-    A team that one place makes without a number is sent to the others, as an argument of their
-    tasks; or each place makes it by itself, with a number that no other team of the group has.
-    One task of each place takes part.
+    Either one place makes the team and sends it to the others as an argument of their tasks; or
+    each place makes the team by itself, with a number that no other team of the group has. One task
+    of each place takes part.
 
     Args:
         group: the places.
-        generation: number of the team; None: one that is free.
+        generation: number of the team, if each place makes it by itself; None: a free number.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     """
 
     def __init__(self, group: PlaceGroup, generation: int | None = None) -> None:
@@ -106,7 +107,7 @@ class Team:
         me = runtime.current().members.me
         label = (me, next(_numbers)) if generation is None else (-1, generation)
         self._identity: Identity = (*label, *group)
-        self._looked = -1  # the generation in which the places were last looked at
+        self._looked = -1  # the number of deaths when the places were last looked at
 
     def __getstate__(self) -> dict[str, Any]:
         return {"group": self.group, "_identity": self._identity, "_looked": -1}
@@ -130,7 +131,7 @@ class Team:
         return ordinal
 
     def barrier(self) -> None:
-        """Wait until all places of the team have come to it.
+        """Wait until all places of the team have called it.
 
         Raises:
             DeadPlaceException: a place of the team is dead.
@@ -142,7 +143,7 @@ class Team:
         self._all("barrier", None, lambda values: None)
 
     def allgather(self, value: Any) -> list[Any]:
-        """Return the values of all, in the order of the ordinals.
+        """Return the values that all places give, in the order of the ordinals.
 
         Raises:
             DeadPlaceException, TeamRevoked: as in `barrier`.
@@ -153,10 +154,10 @@ class Team:
         return list(self._all("allgather", value, lambda values: values))
 
     def allreduce(self, value: Any, fold: str | Fold = "sum") -> Any:
-        """Return the sum, or another reduction, of the values of all.
+        """Return the sum, or another reduction, of the values that all places give.
 
         Args:
-            value: a number or an array; arrays have one shape.
+            value: a number or an array; all arrays have the same shape.
             fold: "sum", "prod", "max", "min", or a function of two values.
 
         Returns:
@@ -173,37 +174,43 @@ class Team:
         return self._all("allreduce", value, lambda values: _reduced(values, function))
 
     def gather(self, value: Any, root: int = 0) -> list[Any] | None:
-        """Return the values of all, in the order of the ordinals, at the ordinal `root`.
+        """Return the values that all places give, in the order of the ordinals, at `root`.
+
+        Args:
+            root: ordinal of the place that gets the values.
 
         Returns:
-            None in the other places, which do not wait for the end.
+            The values at the root; None in the other places, which do not wait for the root.
 
         Raises:
             DeadPlaceException, TeamRevoked: as in `barrier`.
 
         MPI: collective over the team.
-        Fault: raises at the root; in other places in this call or in one after it that waits.
+        Fault: raises at the root; in other places in this call or in the next one that waits.
         """
         return self._to(root, "gather", value)
 
     def reduce(self, value: Any, fold: str | Fold = "sum", root: int = 0) -> Any:
-        """Return the reduction of the values of all, as `allreduce`, at the ordinal `root`.
+        """Return the reduction of the values that all places give, as `allreduce`, at `root`.
+
+        Args:
+            root: ordinal of the place that gets the reduction.
 
         Returns:
-            None in the other places, which do not wait for the end.
+            The reduction at the root; None in the other places, which do not wait for the root.
 
         Raises:
             DeadPlaceException, TeamRevoked: as in `barrier`.
 
         MPI: collective over the team.
-        Fault: raises at the root; in other places in this call or in one after it that waits.
+        Fault: raises at the root; in other places in this call or in the next one that waits.
         """
         function = _fold(fold)
         values = self._to(root, "reduce", value)
         return None if values is None else _reduced(values, function)
 
     def bcast(self, value: Any = None, root: int = 0) -> Any:
-        """Return the value that the ordinal `root` gives.
+        """Return the value that the place with the ordinal `root` gives.
 
         Raises:
             DeadPlaceException, TeamRevoked: as in `barrier`.
@@ -215,7 +222,7 @@ class Team:
         return self._from(root, "bcast", values)
 
     def scatter(self, values: Sequence[Any] | None = None, root: int = 0) -> Any:
-        """Return one of the values that the ordinal `root` gives, that of this place's ordinal.
+        """Return this place's value of those that the place with the ordinal `root` gives.
 
         Raises:
             ValueError: there is not one value for each place.
@@ -230,7 +237,7 @@ class Team:
         return self._from(root, "scatter", values if self.ordinal == root else None)
 
     def alltoall(self, values: Sequence[Any]) -> list[Any]:
-        """Give each place one value, and return what all have given this one, by ordinals.
+        """Give each place one value, and return the values given to this place, by ordinals.
 
         Raises:
             ValueError: there is not one value for each place.
@@ -249,10 +256,10 @@ class Team:
                 for ordinal in range(self.size)]
 
     def revoke(self, reason: str) -> None:
-        """Have all that wait in a call of this team raise `TeamRevoked`, now and later.
+        """Make this and all later calls of the team raise `TeamRevoked` at all places.
 
         MPI: local.
-        Fault: nothing happens in it.
+        Fault: a death elsewhere has no effect on it.
         """
         _post().close(self._identity, reason)
         here = runtime.current()
@@ -263,7 +270,7 @@ class Team:
     # -- parts of the calls
 
     def _all(self, name: str, value: Any, function: Callable[[list[Any]], Any]) -> Any:
-        """Collect at ordinal 0, compute there, and answer to all."""
+        """Collect the values at ordinal 0, compute the answer there, and send it to all."""
         me, number = self._begin()
         if me:
             self._send(0, number, UP, name, value)
@@ -325,7 +332,7 @@ class Team:
         return value
 
     def _look(self) -> None:
-        """Raise if nobody should wait any more."""
+        """Raise if a place of the team is dead or has left it."""
         here = runtime.current()
         post, members = _post(), here.members
         if members.generation != self._looked:

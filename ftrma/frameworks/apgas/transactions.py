@@ -1,4 +1,4 @@
-"""Transactions of a store: several keys of one shelf are read and written as if at one moment."""
+"""Transactions of a store: they read and write several keys of one shelf as if at one moment."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from .values import Kept, check_key, decode, encode, own
 class Transaction:
     """Reads and writes of this place's shelf that others see all at once, or not at all.
 
-    It is used in a ``with`` block. What is written is shown by its own `get` alone until the block
-    ends; then all of it is one commit. A block that an exception leaves commits nothing. One
-    transaction is under way at a place: other commits there wait. The block should not wait for
-    tasks that use the store at this place.
+    It is used in a ``with`` block. Until the block ends, only the transaction's own `get` shows
+    what it has written; then all of it is one commit. If an exception leaves the block, nothing is
+    committed. A place has one transaction at a time, and its other commits wait meanwhile. So the
+    block should not wait for tasks that use the store at this place.
 
     Raises:
-        DeadPlaceException: by the end of the block, if the keeper is dead or the store was
-            recovered meanwhile: nothing was committed.
+        DeadPlaceException: at the end of the block, if the keeper is dead or the store was
+            recovered meanwhile. Nothing was committed.
 
-    MPI: local; waits for other transactions of this place, and while the store is recovered.
-    Fault: if this place dies, the commit is in its keeper's copy as a whole, or nothing of it.
+    MPI: local; waits for other transactions of this place, and while the store is being recovered.
+    Fault: if this place dies, its keeper's copy has the whole commit or nothing of it.
     """
 
     def __init__(self, part: Part, map_: str) -> None:
@@ -67,7 +67,7 @@ class Transaction:
         """Return a copy of a value, as this transaction has written it or as it was before.
 
         Args:
-            map: name of the map, if it is another one than that of the transaction.
+            map: name of the map; None: the map whose `transaction` was called.
         """
         at = self._key(key, map)
         value = self._writes[at] if at in self._writes else self._part.value(self._shelf, at)
@@ -94,8 +94,8 @@ class Transaction:
     def set_remote(self, ordinal: int, key: str, value: Any, *, map: str | None = None) -> None:
         """Put a value into another place's shelf, if and only if this transaction commits.
 
-        Nobody waits for it: the value is there before what is sent to that place later, or behind
-        `recover` if a place dies before.
+        Nobody waits for the value. It is there before any message that is sent to that place later
+        arrives; if a place dies before, it is there after `recover`.
 
         Args:
             ordinal: see `ResilientMap.get_remote`.

@@ -1,7 +1,7 @@
-"""Values and keys of a store: arrays as they are, all else pickled; the user shares nothing.
+"""Values and keys of a store. Arrays are kept as they are, all other values are pickled.
 
-A *kept* value is an array that only the store has, or the bytes of a pickle. A program never sees
-either: it gets a copy of the array, or a new object from the pickle.
+A *kept* value is an array that only the store has, or the bytes of a pickle. A program never sees a
+kept value: it gets a copy of the array, or a new object from the pickle.
 
 Source: Resilient X10, section 2.5: an object that is read is a deep copy of the one that was put.
 """
@@ -18,10 +18,10 @@ Kept: TypeAlias = "bytes | npt.NDArray[Any]"
 
 
 def check_key(key: object) -> str:
-    """Refuse a key that is no text.
+    """Refuse a key that is no string.
 
     Raises:
-        TypeError: the text names the key and the remedy.
+        TypeError: the key is no string; the text names the key and the remedy.
     """
     if type(key) is str:
         return key
@@ -32,7 +32,7 @@ def check_key(key: object) -> str:
 
 
 def encode(value: Any) -> Kept:
-    """Return a value as it is kept; an array is still the user's own, not copied.
+    """Return a value as it is kept; an array is not copied, and is still the user's own.
 
     Raises:
         TypeError: the value cannot be pickled.
