@@ -1,4 +1,4 @@
-"""The command ``ftrma apgas``: its words, and the packaged program that it runs."""
+"""The command ``ftrma apgas``: its arguments, and the packaged programs that it runs."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Finish "none": counts by messages to the home, without resilience, to compare with.
+"""Finish "none": counts by messages to the home, without resilience, as a comparison.
 
-A place has one count of its tasks of a finish. When none is left it reports to the home how many
-have come since the last report and how many it has sent to each place, with their exceptions. The
-home is done when for each place as many have come as were sent. An idle place's report is
-consistent by itself, so the sums of different moments agree only at the end.
+A place counts its tasks of a finish. When none is left, it reports to the home how many tasks have
+come since the last report, how many it has sent to each place, and their exceptions. The home is
+done when as many tasks have come to each place as were sent there. The report of an idle place is
+consistent in itself, so the sums of reports of different moments agree only at the end.
 
-Asyncs of an `at`'s body are counted as sent by the caller, to whom the reply brings them.
+Asyncs in the body of an `at` are counted as sent by the caller; the reply tells it their number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Counted:
     """A finish at its home.
 
     Attributes:
-        balance: by place: tasks that were sent there, less those that have come.
+        balance: for each place, the tasks that were sent there minus those that have come.
     """
 
     def __init__(self, ledger: CountingLedger, key: Key) -> None:
@@ -101,7 +101,7 @@ class Branch:
 
 
 class AtBody:
-    """The finish around an `at`, as its body sees it."""
+    """The finish around an `at`, as the function of the `at` sees it."""
 
     def __init__(self, ledger: CountingLedger, key: Key) -> None:
         self.ledger, self.key = ledger, key
@@ -128,15 +128,15 @@ class AtBody:
 
 
 class CountingLedger:
-    """Finishes of this place, and tasks here of finishes of others: finish "none"."""
+    """The finishes of this place, and its tasks of others' finishes, for finish "none"."""
 
     def __init__(self, records: Records, mailroom: Mailroom, scheduler: Scheduler) -> None:
         self.records, self.mailroom, self.scheduler = records, mailroom, scheduler
         self.place = records.members.me
-        self.number = 0  # of the newest finish or `at` of this place
+        self.number = 0  # number of the newest finish or `at` of this place
         self.finishes: dict[int, Counted] = {}
         self.branches: dict[Key, Branch] = {}
-        self.calls: dict[int, Any] = {}  # by number: the reply; None: it has not come
+        self.calls: dict[int, Any] = {}  # replies by number; None: the reply has not come
         self.nobody = Uncounted(self.place)
         mailroom.handle_raw(kinds.TASK, self._on_task)
         mailroom.handle_raw(kinds.AT, self._on_at)
@@ -154,7 +154,7 @@ class CountingLedger:
         return finish
 
     def main_elsewhere(self) -> Branch:
-        """Begin the program at a place that runs it beside place zero (`expect_mains`)."""
+        """Begin the program at a slot other than place zero (see `expect_mains`)."""
         return self.arrive((self.records.members.root, 1))  # type: ignore[no-any-return]
 
     def expect_mains(self) -> None:
@@ -165,7 +165,7 @@ class CountingLedger:
                 self.finishes[1].sent(place)
 
     def arrive(self, key: Key) -> Any:
-        """Count a task that has come to this place; the scope that it runs in."""
+        """Count a task that has come to this place; return the scope in which it runs."""
         if key[0] == self.place:
             finish = self.finishes[key[1]]
             finish.sent(self.place, -1)
@@ -177,7 +177,7 @@ class CountingLedger:
         return branch.begin()
 
     def report(self, branch: Branch) -> None:
-        """Have the home know what has come, was sent, and went wrong."""
+        """Tell the home how many tasks have come and were sent, and their exceptions."""
         del self.branches[branch.key]
         errors = [tasks.portable(error, self.place) for error in branch.errors]
         framework.kill_place("apgas.end")
@@ -214,7 +214,7 @@ class CountingLedger:
     def _on_task(self, source: int, view: Any) -> None:
         home, number = TASK_HEAD.unpack_from(view)
         if home == self.place and number not in self.finishes:
-            return  # it has ended by a death
+            return  # a death has ended the finish
         scope = self.arrive((home, number))
         try:
             body = unpack(view[TASK_HEAD.size:], type(view.obj) is bytearray)

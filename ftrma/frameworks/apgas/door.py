@@ -1,4 +1,4 @@
-"""Interface of the door that apgas stands on: what `ftrma.framework.claim` gives in told mode."""
+"""The interface of ftrma on which apgas is built: the objects that `framework.claim` returns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Words(Protocol):
 
 
 class Files(Protocol):
-    """Files in the shared memory of other nodes; one is named by a place of its node, too."""
+    """Files in the shared memory of other nodes, each named by a place of its node and a name."""
 
     def is_here(self, process: int) -> bool: ...
     def node_of(self, process: int) -> int: ...
@@ -54,7 +54,7 @@ class Mail(Protocol):
 
 
 class Timeline(Protocol):
-    """The timeline of a trace, with a line for each thread of the pool."""
+    """The timeline of a trace; it has a line for each thread of the pool."""
 
     def begin(self, what: str, line: int = 0, **facts: Any) -> int: ...
     def end(self, span: int, **facts: Any) -> None: ...
@@ -64,7 +64,7 @@ class Timeline(Protocol):
 
 
 class Members(Protocol):
-    """Places of this attempt, and which of them have died."""
+    """The places of this attempt, and which of them have died."""
 
     @property
     def me(self) -> int: ...

@@ -1,22 +1,25 @@
-"""The resilient finish: nobody asks a home, all count in words that all places share.
+"""The resilient finish: no place asks a home; all places count in words that they share.
 
-A finish is an object at its home until something of it leaves the place; then it has a record
-(`records`). A task that goes to another place is counted in `sent`, and then appended; who takes it
-counts it in `arrived`, and then looks whether its source has been cut off; at its end its
-exceptions are appended to the home's ring, and then it is counted in `ended`. So no busy place is
-asked for anything, and the words of the dead stay.
+A finish is an object at its *home*, the place that waits for it, until something of it leaves that
+place; from then on it has a record (`records`). The sender of a task counts it in `sent`, and then
+appends it to the ring. The place that takes the task counts it in `arrived`, and then looks whether
+its source has been cut off. When the task ends, its exceptions are appended to the home's ring, and
+then it is counted in `ended`. So no busy place is asked for anything, and the words that the dead
+have written remain.
 
-Rules of a waiting home: its dead places' tasks in rings are cut off; then it waits until the tasks
-of living places have ended, its own ones and those of *orphans*: finishes of dead homes of which it
-is the first living ancestor. A dead place costs a DeadPlaceException, with the number of tasks that
-were there, or on their way from there. Exceptions of orphans are lost with their homes.
+Rules of a waiting home: it cuts off the tasks of dead places that are still in rings. Then it waits
+until the tasks at living places have ended: its own tasks, and those of *orphans*. An orphan is a
+record of a dead home whose first living ancestor is this home's record. For each dead place the
+finish gets a DeadPlaceException, with the number of tasks that were at that place, or on their way
+from it. Exceptions of the tasks of orphans are lost with their homes.
 
-The body of an `at` has a record of its own, to which finishes inside belong; its asyncs count in
-the finish around the `at`, local ones as sent by the place to itself. Were a finish inside a child
-of that finish instead, `at` could return before the tasks of a finish whose home has died.
+The body of an `at` has a record of its own, which is the parent of finishes inside of it. Its
+asyncs count in the finish around the `at`; asyncs at its own place count as sent by the place to
+itself. If inner finishes were children of the finish around the `at` instead, `at` could return
+before the tasks of an inner finish whose home has died.
 
-Laws: a task neither begins nor goes on after a finish or `at` around it has ended at a living
-place. A task that is lost gives a DeadPlaceException.
+Laws: when a finish or `at` has ended at a living place, no task that belongs to it goes on, and
+none begins. A task that is lost gives a DeadPlaceException.
 """
 
 from __future__ import annotations
@@ -37,11 +40,11 @@ from .scheduler import Scheduler, Worker
 from .scopes import AtBody, Branch, Finish, Scope, Uncounted
 
 TASK_HEAD = struct.Struct("<QQ")  # record, serial
-AT_HEAD = struct.Struct("<QQQQ")  # these of the `at`, and of the finish around it
+AT_HEAD = struct.Struct("<QQQQ")  # record and serial of the `at`, and of the finish around it
 
 
 class Call:
-    """An `at` that waits for its value, in a task that a worker runs."""
+    """An `at` that waits for its value in a task of a worker."""
 
     def __init__(self, record: int, serial: int, to: int, worker: Worker) -> None:
         self.record, self.serial, self.to, self.worker = record, serial, to, worker
@@ -49,7 +52,7 @@ class Call:
 
 
 class SharedLedger:
-    """Finishes of this place, and tasks here of finishes of others: finish "place0"."""
+    """The finishes of this place, and its tasks of others' finishes, for finish "place0"."""
 
     def __init__(self, records: Records, mailroom: Mailroom, scheduler: Scheduler) -> None:
         self.records, self.words = records, records.words
@@ -66,7 +69,7 @@ class SharedLedger:
     # -- homes --------------------------------------------------------------------------------
 
     def root(self) -> Finish:
-        """Open the finish around the whole program, at place zero; its record is the first."""
+        """Open the finish around the whole program at place zero; its record is the first one."""
         finish = Finish(self, None)
         assert finish.reference() == (0, 1)
         return finish
@@ -90,7 +93,7 @@ class SharedLedger:
         return taken
 
     def quiet(self, record: int) -> bool:
-        """Say whether nothing is left to wait for; all exceptions have come then."""
+        """Say whether nothing is left to wait for; if so, all exceptions have been taken."""
         if self.records.orphans(record):
             framework.kill_place("apgas.adopt")
         if not self.records.quiet(record):
@@ -100,7 +103,7 @@ class SharedLedger:
         return True
 
     def retire(self, record: int) -> list[Exception]:
-        """End a record and those that it has adopted; an exception for each dead place."""
+        """End a record and its orphans; return an exception for each place with lost tasks."""
         self.open_finishes.pop(record, None)
         losses = self.records.losses(record)
         lost: list[Exception] = [DeadPlaceException(*one) for one in losses.items()]
@@ -132,7 +135,7 @@ class SharedLedger:
         self.mailroom.send(to, kind, data)
 
     def own_task(self, finish: tuple[int, int]) -> Scope:
-        """Count a task of a finish of another place, which goes from this place to itself."""
+        """Count a local task of another place's finish, as sent by this place to itself."""
         record, serial = finish
         if record == NOBODY:
             return self.nobody
@@ -141,7 +144,7 @@ class SharedLedger:
         return Branch(self, record, serial, self.me)
 
     def main_elsewhere(self) -> Branch:
-        """Begin the program at a place that runs it beside place zero (`expect_mains`)."""
+        """Begin the program at a slot other than place zero (see `expect_mains`)."""
         self.words.add(self.records.arrived(0, 0, self.me))
         return Branch(self, 0, 1, 0)
 
@@ -153,7 +156,7 @@ class SharedLedger:
                 self.words.add(self.records.sent(0, 0, self.records.index[place]))
 
     def _admit(self, record: int, serial: int, source: int) -> bool:
-        """Count what has come; False: its finish has ended, or its source is cut off."""
+        """Count a task that has come; False: its finish has ended, or its source is cut off."""
         words, records, s = self.words, self.records, self.records.index[source]
         head = records.head(record)
         if words.load(head + SERIAL) != serial:
@@ -182,7 +185,7 @@ class SharedLedger:
                 lambda: tasks.run(self.scheduler, branch, body, "task", source))
 
     def end_branch(self, branch: Branch) -> None:
-        """Have the home know the exceptions of tasks, and then their end."""
+        """Tell the home the exceptions of a branch's tasks, and then their end."""
         if branch.errors:
             framework.kill_place("apgas.exception")
             self.send_errors(branch.record, branch.serial, branch.errors)
@@ -192,7 +195,7 @@ class SharedLedger:
 
     def _end(self, record: int, first: int, word: int, more: Callable[[], None] | None = None
              ) -> None:
-        """Count an end, when all that was sent to `first` is in its ring."""
+        """Count an end as soon as all messages to `first` are in its ring."""
         def end() -> None:
             self.words.add(word)
             if more:
@@ -200,7 +203,7 @@ class SharedLedger:
             home = self.records.home(record)
             if self.records.members.alive(home):
                 self.mailroom.mail.ring(home)
-            else:  # one of them has adopted it
+            else:  # one of the living places has adopted the record
                 for place in self.records.members.everyone:
                     self.mailroom.mail.ring(place)
 
@@ -233,7 +236,7 @@ class SharedLedger:
         """Run a function at another place and wait for its value.
 
         Raises:
-            DeadPlaceException: the place has died; nothing of the call goes on at living places.
+            DeadPlaceException: the place has died; the call's work at living places has ended.
         """
         around = scope.reference()
         data = pack(body, "at({}, ...)", about=to)

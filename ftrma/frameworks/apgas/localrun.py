@@ -1,7 +1,7 @@
-"""A run of an executor as one active place has it, and the tasks by which it is driven there.
+"""An executor's run at one active place, and the tasks that drive it there.
 
-A run's object of the application lies here by the run's name. All functions below are tasks: the
-place that runs ``main`` starts them at each active place, side by side.
+The run's object of the application is found by the run's name. The public functions from `make` on
+are tasks: the place that runs ``main`` starts them at each active place, side by side.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from .team import Team, TeamRevoked
 
 STORE = "runs"  # the store that holds the saved state of all runs of an attempt
 
-RETRIES = 4  # of a recovery without another death, which may be told late
+RETRIES = 4  # of a recovery while no other death is known, since a death may be told late
 
 Make = Callable[..., Any]
 
 
 class Patience:
-    """Lets a recovery be begun again after each death, and a few times without one.
+    """Allows a recovery to begin again after each death, and a few times without a death.
 
-    A program that asks a dead place again and again would have no end otherwise.
+    Without this limit a program that asks a dead place again and again would never end.
     """
 
     def __init__(self) -> None:
         self._generation, self._left = -1, 0
 
     def spend(self, error: Exception) -> None:
-        """Raise an exception if the recovery was begun again too often without another death."""
+        """Raise the exception if the recovery has begun again too often without another death."""
         generation = runtime.current().members.generation
         if generation != self._generation:
             self._generation, self._left = generation, RETRIES
@@ -54,9 +54,9 @@ class LocalRun:
 
     Attributes:
         app: the object.
-        steps: that the run has taken.
+        steps: number of steps that the run has taken.
         finished: no step is left.
-        tell: is called with the number of steps behind each; None: nobody wants to know.
+        tell: is called with the number of steps after each step; None: nothing is called.
     """
 
     app: Any
@@ -65,7 +65,11 @@ class LocalRun:
     tell: Callable[[int], object] | None = None
 
     def count(self, before: int) -> None:
-        """Count a step that was taken, and those of earlier runs before it."""
+        """Count a step that was taken.
+
+        Args:
+            before: number of steps of earlier runs.
+        """
         self.steps += 1
         framework.count_step(before + self.steps)
         if self.tell:
@@ -77,11 +81,12 @@ class Runs:
     """The runs of this process in one attempt of the program.
 
     Attributes:
-        by_name: those that have an object here.
-        ended, steps: how many runs have ended, and their steps, in the place that runs ``main``.
-        told: when this process was told of deaths, by its own clock.
-        store: of all runs; there is one in the place that runs ``main``.
-        places: the active places that the store was last recovered for.
+        by_name: the runs that have an object here, by name.
+        ended, steps: number of runs that have ended, and of their steps; counted in the place that
+            runs ``main``.
+        told: the time at which this process was told of each death, by its own clock.
+        store: the store of all runs, in the place that runs ``main``; None in other places.
+        places: the active places for which the store was last recovered.
     """
 
     by_name: dict[str, LocalRun] = field(default_factory=dict)
@@ -99,7 +104,7 @@ _runs: WeakKeyDictionary[Any, Runs] = WeakKeyDictionary()  # by attempt
 
 
 def runs() -> Runs:
-    """The runs of this attempt."""
+    """Return the runs of this attempt."""
     here = runtime.current()
     found = _runs.get(here)
     if found is None:
@@ -112,13 +117,13 @@ def local_app(run: str) -> Any:
     """Return this place's object of the application of a run.
 
     Args:
-        run: the `name` of the executor.
+        run: name of the run: the attribute `name` of the executor.
 
     Raises:
-        ValueError: this place has none.
+        ValueError: this place has no such object.
 
     MPI: local.
-    Fault: a place that was added has an object as soon as the run goes on.
+    Fault: a place that was added in a recovery has an object as soon as the run goes on.
     """
     found = runs().by_name.get(run)
     if found is None:
@@ -127,12 +132,14 @@ def local_app(run: str) -> Any:
 
 
 def open_store(manager: PlaceManager) -> ResilientStore:
-    """Return the store of all runs, recovered for the present places; at the root.
+    """Return the store of all runs, recovered for the present places; called at the root.
 
-    After the death of place zero, the active places get the ordinals of what they have saved.
+    After the death of place zero, each active place gets the ordinal of the state that it has
+    saved.
 
     Raises:
-        NotEnoughPlaces, CatastrophicFailure: places, or what they had saved, are gone.
+        NotEnoughPlaces: there are too few reserves.
+        CatastrophicFailure: saved state is lost.
     """
     mine = runs()
     if mine.store is None:
@@ -152,7 +159,7 @@ def open_store(manager: PlaceManager) -> ResilientStore:
 
 
 def recover_store(store: ResilientStore, changes: ChangeDescription) -> None:
-    """Recover the store of all runs; at the root.
+    """Recover the store of all runs; called at the root.
 
     Raises:
         DeadPlaceException: a place died meanwhile. CatastrophicFailure: shelves are lost.
@@ -163,13 +170,13 @@ def recover_store(store: ResilientStore, changes: ChangeDescription) -> None:
 
 
 def make(run: str, group: PlaceGroup, function: Make, arguments: tuple[Any, ...]) -> None:
-    """Make this place's object of the application."""
+    """Make this place's object of the application, and set the group of active places."""
     placemanager.set_group(group)
     runs().by_name[run] = LocalRun(function(*arguments))
 
 
 def begin_at(run: str, steps: int, saved: dict[str, Any]) -> None:
-    """Go on from saved fields, in a run that begins."""
+    """Give saved fields to this place's object, in a run that begins."""
     local = runs().by_name[run]
     local.app.restore_local(saved)
     local.steps = steps
@@ -177,7 +184,7 @@ def begin_at(run: str, steps: int, saved: dict[str, Any]) -> None:
 
 def remake(run: str, changes: ChangeDescription, team: Team, function: Make,
            arguments: tuple[Any, ...]) -> None:
-    """Prepare for another group; a place that was added makes its object first."""
+    """Prepare for the new group; a place that was added makes its object first."""
     placemanager.set_group(changes.new)
     framework.kill_place("apgas.remake")
     if run not in runs().by_name:
@@ -187,7 +194,7 @@ def remake(run: str, changes: ChangeDescription, team: Team, function: Make,
 
 def save(store: ResilientStore, run: str, flip: Flip | None,
          first: bool) -> tuple[int, dict[str, int]]:
-    """Save fields of this place's state; returns its shelf, and the versions of the fields."""
+    """Save fields of this place's state; return its shelf and the versions of the fields."""
     framework.kill_place("apgas.checkpoint")
     fields = runs().by_name[run].app.checkpoint_local(first)
     shelf = store.shelves[0]
@@ -198,7 +205,7 @@ def save(store: ResilientStore, run: str, flip: Flip | None,
 
 
 def restore(store: ResilientStore, run: str, flip: Flip) -> bool:
-    """Go back to a checkpoint; says if this place has taken over another one's state."""
+    """Go back to a checkpoint; say whether this place has taken over the state of another one."""
     framework.kill_place("apgas.restore")
     local = runs().by_name[run]
     own, *others = store.shelves
@@ -215,8 +222,8 @@ def take_steps(run: str, team: Team, count: int, implicit: bool, before: int) ->
     """Take up to a number of steps side by side with the other places.
 
     Args:
-        implicit: the steps themselves keep the places together, so there is no barrier between.
-        before: steps of earlier runs.
+        implicit: the steps themselves keep the places together, so no barrier is between them.
+        before: number of steps of earlier runs.
     """
     local, scheduler = runs().by_name[run], runtime.current().scheduler
 
@@ -245,10 +252,10 @@ def call_method(run: str, method: str, arguments: tuple[Any, ...]) -> Any:
 
 
 def _agreed(team: Team, said: Any) -> Any:
-    """Return the word of this place, which has to be that of all.
+    """Return what this place has said, after checking that all places have said the same.
 
     Raises:
-        FtrmaError: they do not.
+        FtrmaError: the places do not agree.
     """
     all_said = team.allgather(said)
     if any(other != said for other in all_said):
@@ -260,7 +267,7 @@ def _agreed(team: Team, said: Any) -> Any:
 
 
 def _guarded(team: Team, function: Callable[..., None], *arguments: Any) -> None:
-    """Call a function; if it raises, nobody waits for this place in a call of the team."""
+    """Call a function; if it raises, revoke the team, so that nobody waits for this place."""
     try:
         function(*arguments)
     except (DeadPlaceException, TeamRevoked):

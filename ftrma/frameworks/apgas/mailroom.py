@@ -1,12 +1,12 @@
 """Pickled messages between places, over the rings of the door's mail.
 
-Law: `post` never blocks. What a ring has no room for waits in this process, in order, and goes out
-when the place looks at its mail again. Messages from one place to another arrive in the order in
-which they were posted, each one whole or not at all; what is posted to a dead place is dropped.
+Law: `post` never blocks. A message for which a ring has no room waits in this process, in order,
+and is sent when the place looks at its mail again. Messages from one place to another arrive in the
+order in which they were posted, each one whole or not at all; messages to a dead place are dropped.
 
 A packed object is the number of its arrays, their sizes, the pickle (protocol 5), and the arrays'
-bytes, each aligned to 16. A message that is longer than a ring takes goes in pieces: the first one
-tells kind and size, the others follow it.
+bytes, each part aligned to 16 bytes. A message that is longer than a ring takes is sent in pieces:
+the first piece tells kind and size of the message, the others follow it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ ALIGN = 16
 COUNT = struct.Struct("<Q")
 HEAD = struct.Struct("<QQ")  # kind and size of a message in pieces
 BATCH = 256  # messages that are taken before the place looks at its tasks again
-# Between two tries to send what a ring had no room for: about a task's time, and twice as long each
-# time while its reader takes nothing.
+# Times between two tries to send a message for which a ring had no room: at first about the time of
+# a task, then twice as long after each try for which the reader has taken nothing.
 LEAST_WAIT_S, MOST_WAIT_S = 100e-6, 5e-3
 NO_ARRAYS = COUNT.pack(0)
 
@@ -37,8 +37,8 @@ def pack(value: Any, what: str, prefix: bytes = b"", about: Any = None) -> bytes
     """Return a prefix, whose size is a multiple of 16, and a pickled value behind it.
 
     Args:
-        value: its arrays are copied once.
-        what: the call that the value is for, in the error's text: a format of `about`.
+        value: the value; its arrays are copied once.
+        what: the call that packs the value, for the error's text; a format string for `about`.
 
     Raises:
         TypeError: the value cannot be pickled; the text has the reason and the remedy.
@@ -85,7 +85,7 @@ def unpack(data: Any, owned: bool = False) -> Any:
 
     Args:
         data: packed bytes, without the prefix.
-        owned: arrays may stay in the memory of `data`; else it is copied.
+        owned: the arrays may stay in the memory of `data`; if false, `data` is copied.
     """
     (count,) = COUNT.unpack_from(data)
     if not count:
@@ -103,13 +103,13 @@ def unpack(data: Any, owned: bool = False) -> Any:
 class Mailroom:
     """The messages that come to this place and leave it.
 
-    Only the task that runs may use it: the mail belongs to whoever has the baton.
+    Only the running task may use it: the mail belongs to the thread that has the baton.
     """
 
     def __init__(self, members: Members) -> None:
         self.members = members
         self.mail = members.mail
-        self.outbox: dict[int, deque[tuple[int, Any]]] = {}  # by place; kind 0: call the function
+        self.outbox: dict[int, deque[tuple[int, Any]]] = {}  # by place; kind 0: a function to call
         self._handlers: dict[int, tuple[Handler, bool]] = {}
         self._early: dict[int, list[tuple[int, bytes]]] = {}
         self._pieces: dict[int, tuple[int, bytearray, int]] = {}  # kind, memory, bytes so far
@@ -122,7 +122,7 @@ class Mailroom:
         """Send a value to a place, this one or another one.
 
         Raises:
-            TypeError: it cannot be pickled.
+            TypeError: the value cannot be pickled.
         """
         self.send(to, kind, pack(payload, "a message to place {}", about=to))
 
@@ -144,14 +144,14 @@ class Mailroom:
         self.flush()
 
     def then(self, to: int, function: Callable[[], None]) -> None:
-        """Call a function when all that was sent to a place is in its ring or lost."""
+        """Call a function as soon as all messages to a place are in its ring, or dropped."""
         if to in self.outbox:
             self.outbox[to].append((0, function))
         else:
             function()
 
     def flush(self) -> None:
-        """Send what waits, as far as there is room."""
+        """Send the messages that wait, as far as the rings have room."""
         append, full = self.mail.append, self.mail.FULL
         self._wait_s = min(2 * self._wait_s, MOST_WAIT_S)
         for to, queue in list(self.outbox.items()):
@@ -171,15 +171,15 @@ class Mailroom:
     def handle(self, kind: int, function: Handler) -> None:
         """Have a function called with the source and the value of each message of a kind.
 
-        It is called between tasks, in the order of each source, and must neither wait nor raise.
-        Messages that have come before are handed to it now.
+        It is called between tasks, for each source in the order of its messages, and must neither
+        wait nor raise. Messages that came before this call are handed to it at once.
         """
         self._register(kind, function, raw=False)
 
     def handle_raw(self, kind: int, function: Handler) -> None:
-        """Have a function called with bytes instead: a view that is valid during the call.
+        """Have a function called with the bytes instead: a view that is valid during the call.
 
-        It is a view of a bytearray of the message's own if the message came in pieces.
+        If the message came in pieces, it is a view of a bytearray that belongs to the message.
         """
         self._register(kind, function, raw=True)
 
@@ -189,7 +189,7 @@ class Mailroom:
             self._deliver(source, kind, memoryview(data))
 
     def pump(self) -> bool:
-        """Take the mail that has come; say that none is left."""
+        """Take the mail that has come; say whether none is left."""
         if self.outbox:
             self.flush()
         mail = self.mail
@@ -232,5 +232,5 @@ class Mailroom:
             known[0](source, unpack(view, owned))
 
     def patience_s(self, timeout_s: float) -> float:
-        """Shorten a wait for mail while something waits for room in a ring."""
+        """Return how long to wait for mail: less while a message waits for room in a ring."""
         return min(timeout_s, self._wait_s) if self.outbox else timeout_s

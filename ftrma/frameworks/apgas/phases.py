@@ -1,4 +1,4 @@
-"""Time that an executor's run spends in its phases, in the shape of the paper's tables 2 to 6.
+"""Times that an executor's run spends in its phases, arranged as in the paper's tables 2 to 6.
 
 Times are in seconds, by the clock of the place that runs ``main``.
 """
@@ -10,17 +10,17 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Recovery:
-    """One return to a checkpoint; failures that come during it begin another one.
+    """One return to a checkpoint; a failure during it begins another one.
 
     Attributes:
-        places: that died.
-        detect_s: from the moment at which this place was told of the death to the exception.
-        rebuild_s: the group of active places, and the store, are made anew.
-        remake_s: added places make their part of the application, and all prepare theirs.
-        restore_s: all read the checkpoint.
-        redone_steps: steps that had been taken after the checkpoint.
+        places: the places that died.
+        detect_s: time from the moment at which this place was told of the death to the exception.
+        rebuild_s: time in which the group of active places is made anew and the store recovered.
+        remake_s: time in which added places make their objects and all places call `remake_local`.
+        restore_s: time in which all places read the checkpoint.
+        redone_steps: steps that had been taken since the checkpoint, and are done again.
         redone_s: time of these steps, by the mean time of a step.
-        complete: no other failure came during it.
+        complete: whether the recovery came to its end.
     """
 
     places: tuple[int, ...]
@@ -34,7 +34,7 @@ class Recovery:
 
     @property
     def total_s(self) -> float:
-        """All phases, with the work done again."""
+        """Time of all phases and of the work that is done again."""
         return self.detect_s + self.rebuild_s + self.remake_s + self.restore_s + self.redone_s
 
 
@@ -43,13 +43,14 @@ class Statistics:
     """The times of a run of an executor in this attempt.
 
     Attributes:
-        total_s: of the run.
-        steps: steps taken, those done again among them.
-        steps_s: time that they took.
-        first_checkpoint_s: of the first one, which has more to save than others; 0: none was taken.
-        checkpoints, checkpoints_s: the number of the others, and their time.
-        recoveries: in their order.
-        resumed: the run went on from a checkpoint of an attempt before, or from a file.
+        total_s: time of the run.
+        steps: number of steps taken, including those that were done again.
+        steps_s: time of all these steps.
+        first_checkpoint_s: time of the first checkpoint, which has more to save than others; 0: the
+            run has taken no first checkpoint.
+        checkpoints, checkpoints_s: number of the other checkpoints, and their time.
+        recoveries: the recoveries, in their order.
+        resumed: the run went on from a checkpoint of an earlier attempt, or from a file.
     """
 
     total_s: float = 0.0
@@ -63,16 +64,16 @@ class Statistics:
 
     @property
     def step_s(self) -> float:
-        """Mean time of a step; 0: none was taken."""
+        """Mean time of a step; 0: no step was taken."""
         return self.steps_s / self.steps if self.steps else 0.0
 
     @property
     def failures(self) -> int:
-        """The number of places that died, those that die in a recovery among them."""
+        """Number of places that died, including those that died during a recovery."""
         return sum(len(recovery.places) for recovery in self.recoveries)
 
     def rows(self) -> list[tuple[str, float]]:
-        """Names and values, as in table 6: times of recoveries are those of one, on average."""
+        """Return names and values, as in table 6; the times of recoveries are means of one."""
         count = max(1, sum(recovery.complete for recovery in self.recoveries))
 
         def mean(name: str) -> float:
@@ -90,7 +91,7 @@ class Statistics:
         ]
 
     def table(self) -> str:
-        """The rows as text, with the numbers of steps, checkpoints and failures above them."""
+        """Return the rows as text, below a line with the numbers of steps and failures."""
         lines = [f"{self.steps} steps, {self.checkpoints} checkpoints after the first, "
                  f"{self.failures} failures"]
         return "\n".join(lines + [f"{name:26} {value:12.6f} s" for name, value in self.rows()])

@@ -1,18 +1,18 @@
-"""Tells people who wait how far a run of an executor is."""
+"""Prints how far a run of an executor is."""
 
 from __future__ import annotations
 
 import sys
 import time
 
-PROGRESS_S = 0.5  # between two lines
+PROGRESS_S = 0.5  # least time between two lines
 
 
 class Progress:
-    """The steps of a run, told in the place that runs ``main``.
+    """The steps of a run, printed in the place that runs ``main``.
 
     Args:
-        run: its name.
+        run: name of the run.
     """
 
     def __init__(self, run: str) -> None:
@@ -20,7 +20,7 @@ class Progress:
         self._taken, self._told_s = 0, time.monotonic()
 
     def tell(self, step: int) -> None:
-        """Tell a step that was taken, now and then; the rate counts steps that are done again."""
+        """Count a step, and print a line now and then; the rate includes steps done again."""
         self._taken += 1
         passed_s = time.monotonic() - self._told_s
         if passed_s >= PROGRESS_S:

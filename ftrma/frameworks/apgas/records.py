@@ -1,4 +1,4 @@
-"""The records of finishes in words that all places share, and which of them are used again.
+"""The records of finishes, in words that all places share, and when a record is used again.
 
 A record belongs to a *home*, the place that waits for its finish or `at`. For each source s and
 destination d it has three words, each with one writer:
@@ -6,20 +6,20 @@ destination d it has three words, each with one writer:
 | word | writer | meaning |
 |---|---|---|
 | sent | s | tasks that s has sent to d |
-| arrived | d | those that d has taken from its ring |
-| ended | d | those that have ended at d, with their local tasks |
+| arrived | d | tasks of s that d has taken from its ring |
+| ended | d | tasks of s that have ended at d, with the local tasks that they started |
 
-and a head: a serial (odd: the record is in use), the record of the enclosing finish or `at`, and
-*cut*, a mask of the places whose tasks in rings are no longer admitted. The home writes the head;
-once it has died, whoever adopts the record does.
+The head of a record has a serial (odd: the record is in use), the record of the enclosing finish or
+`at`, and *cut*, a mask of the places whose tasks in rings are no longer admitted. The home writes
+the head; once the home has died, the place that adopts the record writes it.
 
-Words are never cleared: of a record that has ended, sent and ended are equal for living places, so
-its next user begins with equal words. If places had died, the next user subtracts the words of
-before when it counts what is lost.
+Words are never cleared. When a record has ended, its words sent and ended are equal for living
+places, so the next use begins with equal words. If places had died, the next use subtracts the old
+words when it counts lost tasks.
 
 Law (quarantine): a record with cuts is used again only when each living place has taken all
-messages of the dead, since one that is being taken belongs to the finish of before. A dead home's
-record is never used again.
+messages of the dead places, since such a message may still belong to the earlier finish. The record
+of a dead home is never used again.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ import numpy as np
 
 from .door import Members
 
-FIRST = 65536  # word: those below are for other things
-DRAINED = 0  # word of place i: so many deaths whose messages it has all taken
+FIRST = 65536  # first word of the records; the words below are for other things
+DRAINED = 0  # + i: word of place i, the number of deaths for which it has taken all messages
 MOST_PLACES = 64  # bits of a mask
 HEAD = 4  # words of a head
 SERIAL, PARENT, CUT = range(3)
-MOST_RECORDS = 4096  # of a home
-NOBODY = 1 << 40  # parent of what belongs to a task that no finish waits for
+MOST_RECORDS = 4096  # of each home
+NOBODY = 1 << 40  # the record of tasks that no finish waits for
 
 
 class Records:
     """The records as this place sees them.
 
     Attributes:
-        everyone: all places that there can be, those that come later among them.
-        me: index of this place in `everyone`, as all indices here.
-        dead: indices of those whose death this place has looked at, see `refresh`.
+        everyone: all places that there can be, including those that come later.
+        me: index of this place in `everyone`; all indices here are of that kind.
+        dead: indices of the places whose death this place has looked at, see `refresh`.
     """
 
     def __init__(self, members: Members) -> None:
@@ -64,21 +64,22 @@ class Records:
         self.rows = FIRST + self.each * self.count * HEAD
         mine = range(self.each * self.me, self.each * (self.me + 1))
         self.free = deque(mine)
-        self.held: deque[tuple[int, int]] = deque()  # record, number of deaths that it has seen
-        self.before: dict[int, Any] = {}  # words of a record with cuts when it ended
+        # Records in quarantine, and the number of deaths when each was put there.
+        self.held: deque[tuple[int, int]] = deque()
+        self.before: dict[int, Any] = {}  # words of a record with cuts when its quarantine ended
         self.generation = 0
         self.dead: frozenset[int] = frozenset()
         self.mask = 0
-        self.published = 0  # number of deaths whose messages are known to be taken here
-        self.cut: dict[int, int] = {}  # masks of the records in use that have any
-        self.parents: dict[int, int] = {}  # what stands in the heads of this place's records
+        self.published = 0  # number of deaths for which all messages are known to be taken here
+        self.cut: dict[int, int] = {}  # masks of the records in use that have cuts
+        self.parents: dict[int, int] = {}  # parents in the heads of this place's records
         self._orphans: dict[int, list[int]] | None = None
-        self._seen: dict[int, tuple[Any, Any]] = {}  # words by which records were found quiet
+        self._seen: dict[int, tuple[Any, Any]] = {}  # words with which records were found quiet
 
     # -- where the words are ------------------------------------------------------------------
 
     def home(self, record: int) -> int:
-        """Place to which a record belongs."""
+        """Return the place to which a record belongs."""
         return self.everyone[record // self.each]
 
     def head(self, record: int) -> int:
@@ -96,7 +97,7 @@ class Records:
     # -- use and use again --------------------------------------------------------------------
 
     def available(self) -> bool:
-        """Say whether a record is free; if there is none, those in quarantine are looked at."""
+        """Say whether a record is free; if none is, free those whose quarantine is over."""
         while not self.free and self.held and self._drained() >= self.held[0][1]:
             record, _ = self.held.popleft()
             self.before[record] = self.words.read(self.sent(record, 0, 0), 3 * self.square)
@@ -114,7 +115,7 @@ class Records:
         return record, self.words.add(head + SERIAL)
 
     def retire(self, record: int) -> None:
-        """End the use of a record, of one's own or of an adopted one."""
+        """End the use of a record, an own one or an adopted one."""
         self.words.add(self.head(record) + SERIAL)
         if record // self.each != self.me:
             self._orphans = None
@@ -130,10 +131,13 @@ class Records:
     # -- deaths -------------------------------------------------------------------------------
 
     def refresh(self, generation: int) -> bool:
-        """Look at so many deaths, and publish whose messages have all been taken here.
+        """Look at the first deaths, and publish when all messages of the dead have been taken here.
+
+        Args:
+            generation: number of deaths to look at.
 
         Returns:
-            That is published for all of them.
+            Whether that has been published for all of these deaths.
         """
         if generation != self.generation:
             self.generation = generation
@@ -148,7 +152,7 @@ class Records:
         return self.published == generation
 
     def orphans(self, record: int) -> list[int]:
-        """Records in use of dead homes whose first living ancestor is this record."""
+        """Return the records in use of dead homes whose first living ancestor is this record."""
         if not self.dead:
             return []
         if self._orphans is None:
@@ -174,9 +178,9 @@ class Records:
     def quiet(self, record: int) -> bool:
         """Say whether nothing goes on in a record and its orphans, at living places.
 
-        Tasks in the rings of dead places are cut off before; so those that have arrived are all.
-        All words of `ended` are read before the others: what a task has sent or taken stands there
-        before its end does.
+        First the tasks of dead places that are still in rings are cut off; so only those that have
+        arrived count. All words `ended` are read before the other words: a task's sends and
+        arrivals are counted before its end.
         """
         words, square = self.words, self.square
         if not self.dead:
@@ -197,7 +201,7 @@ class Records:
         return True
 
     def _equal(self, now: Any, ended: Any) -> bool:
-        """Say whether all that counts has ended: of dead sources those that have arrived."""
+        """Say whether all tasks that count have ended; of dead sources only arrived ones count."""
         dead = list(self.dead)
         must_end = now[0].copy()
         must_end[dead] = now[1, dead]
@@ -206,10 +210,10 @@ class Records:
         return bool(same.all())
 
     def losses(self, record: int) -> dict[int, int]:
-        """Tasks that are lost with each dead place: those at it, and those in its rings.
+        """Return how many tasks are lost with each dead place: at it, and on their way from it.
 
-        They are told from the words by which the record was found quiet: who takes a message of a
-        dead place later tells nobody of it.
+        They are counted from the words with which the record was found quiet: messages of a dead
+        place that are taken later do not count.
         """
         if record not in self._seen:
             return {}

@@ -1,11 +1,12 @@
 """Checkpoints of an executor's run in a file that the user has named.
 
-The file is an .npz file that NumPy reads: ``about`` is JSON, and ``ORDINAL/FIELD`` a field of a
-place's state. Arrays are as they are; any other value is its pickle, as bytes, and ``about`` names
-it. Who reads a file runs what its pickles say, so it has to be one's own.
+The file is an .npz file that NumPy reads: ``about`` is JSON, and ``ORDINAL/FIELD`` is a field of a
+place's state. Arrays are written as they are. Any other value is pickled; the file has the bytes of
+the pickle, and ``about`` names it. Reading a pickle may run any code, so read only files that you
+trust.
 
-Law: `read` returns what `write` was given. A file that is replaced stays as it was until the new
-one is whole.
+Law: `read` returns what `write` was given. If a file is replaced, the old file stays unchanged
+until the new one is whole.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class SavedRun:
 
     Attributes:
         application: name of the application's class.
-        steps: that had been taken.
-        places: fields of each place, by its ordinal.
+        steps: number of steps that had been taken.
+        places: the fields of each place, by ordinal.
     """
 
     application: str
@@ -48,7 +49,7 @@ def write(file: str, run: SavedRun) -> None:
     """Write a run to a file, as a whole or not at all.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     members: dict[str, Any] = {}
     pickled: list[str] = []
@@ -66,10 +67,10 @@ def write(file: str, run: SavedRun) -> None:
 
 
 def read(file: str) -> SavedRun | None:
-    """Read a run; None: there is no regular file of that name.
+    """Read a run; return None if there is no regular file of that name.
 
     Raises:
-        ValueError: it is none of `write`, or damaged; the text has the remedy.
+        ValueError: `write` has not made the file, or it is damaged; the text has the remedy.
     """
     if not os.path.isfile(file):
         return None
@@ -96,10 +97,10 @@ def read(file: str) -> SavedRun | None:
 
 
 def check(run: SavedRun, file: str, application: str, places: int) -> None:
-    """Refuse a file that a run cannot go on from.
+    """Refuse a file from which a run cannot go on.
 
     Raises:
-        ValueError: it is of another application, or of more or fewer places.
+        ValueError: the file is of another application, or of more or fewer places.
     """
     if run.application != application:
         raise ValueError(f"{file}: a run of {run.application}, and this is one of {application}; "

@@ -1,18 +1,19 @@
-"""The baton of a place: one task runs at a time, and one that waits hands the place on.
+"""The baton of a place: one task runs at a time, and a task that waits hands the baton on.
 
-Each task has a thread of a pool. The thread that has the *baton* runs; all others are parked at a
-lock of their own. A task that waits pumps: it takes mail and looks at what others wait for, on its
-own stack, until its own condition holds or something else can run. A new task never runs on the
-stack of one that waits, since that one could not go on before it had ended: it gets a thread of the
-pool. A thread whose task has ended pumps, too, and runs new tasks itself, which costs no switch.
+Each task has a thread of a pool. The thread that has the *baton* runs; each of the others is parked
+at a lock of its own. A task that waits *pumps*: on its own stack it takes mail and checks the
+conditions of parked threads, until its own condition holds or something else can run. A new task
+never runs on the stack of a task that waits, since the waiting task could not go on before the new
+one had ended; the new task gets a thread of the pool. A thread whose task has ended pumps, too, and
+runs new tasks itself, which saves a switch of threads.
 
-Of parked threads the one goes on first that has waited longest, among those whose condition holds.
-A condition that only `awake` can make true is not looked at before: thousands of `at` may wait
-inside of one another. From the first death on all conditions are looked at.
+Of the parked threads whose condition holds, the one that has waited longest goes on first. If only
+`awake` can tell that a condition has become true, the condition is not checked before; so thousands
+of `at` may wait inside of one another. From the first death on, all conditions are checked.
 
-Laws: conditions are looked at after all mail of the moment has been taken, and the bell is read
-before both, so no wake-up is lost. A rollback, or the program's end, gets all threads out: parked
-ones wake and raise it.
+Laws: conditions are checked after all mail that is there has been taken, and the bell is read
+before both, so no wake-up is lost. A rollback, or the program's end, gets all threads out of their
+tasks: parked threads wake and raise it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from ...host import timeouts
 from .door import Mail, Timeline
 from .mailroom import Mailroom
 
-IDLE_S = 1.0  # longest sleep: the bell wakes earlier; this bounds the harm of a lost ring
+IDLE_S = 1.0  # longest sleep, in case a ring of the bell is lost; the bell wakes earlier
 
 Until = Callable[[], bool]
 
@@ -39,14 +40,14 @@ class Worker:
     """A thread of the pool, or the main thread.
 
     Attributes:
-        lock: taken while the thread is parked or runs; released by whoever hands over the baton.
-        work: what it runs next, if it is idle.
-        until, deadline: what its task waits for, and until when.
-        turn: number of this wait; greater than those that began before it.
-        away: it is in a call that blocks, without the baton.
+        lock: taken while the thread is parked or runs; whoever hands over the baton releases it.
+        work: the function that the thread runs next, if it is idle.
+        until, deadline: the condition for which its task waits, and the end of its patience.
+        turn: number of this wait; greater than the numbers of waits that began before it.
+        away: the thread is in a call that blocks, without the baton.
         ready: the condition held when the baton was handed over, and nothing has run since.
-        scope: of the task that it runs (`finish`); None: of none.
-        line: on which its tasks are in the timeline of a trace.
+        scope: scope of the task that the thread runs (`scopes`); None: the task has none.
+        line: line of its tasks in the timeline of a trace.
     """
 
     __slots__ = ("away", "deadline", "ident", "line", "lock", "ready", "scope", "thread", "turn",
@@ -70,10 +71,11 @@ class Scheduler:
     """The tasks of a place.
 
     Args:
-        mailroom: is pumped by whoever waits.
-        look: called in each round of a wait that something may have come for; raises what ends the
-            attempt; False: it wants to be called again once mail has been taken.
-        timeline: of the trace; None: nobody wants one.
+        mailroom: the messages of the place; whoever waits takes them.
+        look: looks at deaths; called in each round of a wait if something may have come. It raises
+            what ends the attempt. It returns False if it has to be called again once mail has been
+            taken.
+        timeline: timeline of the trace; None: no trace is wanted.
     """
 
     def __init__(self, mailroom: Mailroom, look: Callable[[], bool],
@@ -85,17 +87,17 @@ class Scheduler:
         self.look = look
         self.main = Worker()
         self.holder = self.main
-        self.queue: deque[Callable[[], None] | Worker] = deque()  # can run
-        self.parked: list[Worker] = []  # wait for a condition, by their turns
-        self.told: set[Worker] = set()  # wait for a condition, and to be awakened
-        self.watchful = False  # a place has died: nobody waits to be awakened
+        self.queue: deque[Callable[[], None] | Worker] = deque()  # those that can run now
+        self.parked: list[Worker] = []  # those that wait for a condition, by their turns
+        self.told: set[Worker] = set()  # those whose condition is checked only after `awake`
+        self.watchful = False  # a place has died, so all conditions are checked
         self._turns = 0
         self.idle: list[Worker] = []
         self.threads: list[threading.Thread] = []
         self.over: BaseException | None = None
         self.atomic_depth = 0
-        self._queue_next = False  # the last turn was that of a parked worker
-        self._bell: int | None = None  # when all mail had been taken the last time
+        self._queue_next = False  # the last turn went to a parked worker
+        self._bell: int | None = None  # the bell when all mail had last been taken
 
     # -- what tasks call ----------------------------------------------------------------------
 
@@ -117,14 +119,14 @@ class Scheduler:
         """Wait until a condition holds, while other tasks run.
 
         Args:
-            until: is called often, also in other threads of the place while nothing else runs; it
-                must not wait. An exception of it is raised here.
-            deadline: of `time.monotonic()`.
-            told: without a death, whoever makes the condition true calls `awake`; there is no
-                deadline.
+            until: the condition. It is called often, also by other threads of the place while they
+                have the baton, and must not wait. If it raises, the exception is raised here.
+            deadline: a time of `time.monotonic()`.
+            told: whoever makes the condition true calls `awake`, as long as no place has died. Such
+                a wait has no deadline.
 
         Returns:
-            The condition holds; False: the deadline is over.
+            True if the condition holds, False if the deadline is over.
 
         Raises:
             RuntimeError: inside of `atomic`, or in a handler of messages.
@@ -147,20 +149,20 @@ class Scheduler:
     def _park(self, me: Worker, told: bool = False) -> None:
         self._turns += 1
         me.turn = self._turns
-        # Another one's condition may have taken mail since this one was looked at.
+        # The conditions of other workers may have taken mail since this one was checked.
         if told and not self.watchful and not (me.until and me.until()):
             self.told.add(me)
         else:
             self.parked.append(me)
 
     def awake(self, worker: Worker) -> None:
-        """Have a condition looked at that has become true, if a parked worker waits for it."""
+        """Have the condition of a worker checked, if it is parked: it has become true."""
         if worker in self.told:
             self.told.remove(worker)
             insort(self.parked, worker, key=_turn)
 
     def watch(self) -> None:
-        """Have all conditions looked at from now on: a place has died."""
+        """Have all conditions checked from now on: a place has died."""
         self.watchful = True
         for worker in list(self.told):
             self.awake(worker)
@@ -176,7 +178,7 @@ class Scheduler:
             raise RuntimeError(f"{what} in a handler of messages: start a task for it")
 
     def yield_(self) -> None:
-        """Let all others run that can."""
+        """Let all other tasks run that can."""
         me = self.current()
         self.refuse("yield_()")
         self._round(self.mail.bell)
@@ -187,7 +189,7 @@ class Scheduler:
         self._switch(me, ready if ready is not None else self.queue.popleft())
 
     def sleep(self, seconds: float) -> None:
-        """Let others run for some time."""
+        """Let other tasks run for some time."""
         self.wait(_never, time.monotonic() + seconds)
 
     def leave(self) -> None:
@@ -209,7 +211,7 @@ class Scheduler:
         me.until = None
 
     def spawn(self, function: Callable[[], None]) -> None:
-        """Have a function run by a thread of the pool, in its turn; it must not raise."""
+        """Have a thread of the pool run a function in its turn; the function must not raise."""
         self.queue.append(function)
 
     def span(self, what: str, **facts: Any) -> AbstractContextManager[dict[str, Any]]:
@@ -229,14 +231,14 @@ class Scheduler:
             raise self.over
 
     def _ready(self) -> Worker | None:
-        """Take a parked worker whose condition holds, or would raise, or whose time is over."""
-        first: Worker | None = None  # of those whose time may be over
+        """Take a parked worker whose condition holds or raises, or whose deadline is over."""
+        first: Worker | None = None  # the one with the earliest deadline
         found: Worker | None = None
         for worker in self.parked:
             try:
                 worker.ready = worker.until is not None and worker.until()
             except Exception:
-                found = worker  # it asks again, and raises
+                found = worker  # it checks its condition again, and raises
                 break
             if worker.ready:
                 found = worker
@@ -251,7 +253,7 @@ class Scheduler:
 
     def _choose(self, until: Until | None, deadline: float = math.inf
                 ) -> Callable[[], None] | Worker | None:
-        """Wait until something can run: None: the condition holds or the deadline is over."""
+        """Wait until something can run; return it, or None: `until` holds or the time is over."""
         mail = self.mail
         while True:
             bell = mail.bell
@@ -271,10 +273,10 @@ class Scheduler:
             if self._bell is not None:
                 mail.wait(bell, self.mailroom.patience_s(timeout))
                 if mail.bell == bell:
-                    self._bell = None  # the time is over: look at all, ring or no ring
+                    self._bell = None  # the time is over: check all conditions, ring or no ring
 
     def _is_next(self, deadline: float) -> bool:
-        """The deadline is over, and no parked worker has an earlier one."""
+        """Say whether the deadline is over, and no parked worker has an earlier one."""
         return (deadline <= time.monotonic()
                 and all(worker.deadline >= deadline for worker in self.parked))
 
@@ -318,7 +320,7 @@ class Scheduler:
             self.close(error)
 
     def serve(self, worker: Worker) -> None:
-        """Run tasks, and pump between them, until the end of all."""
+        """Run tasks, and pump between them, until all is over."""
         while True:
             work, worker.work = worker.work, None
             if work is None:
@@ -337,7 +339,7 @@ class Scheduler:
     # -- the end ------------------------------------------------------------------------------
 
     def close(self, error: BaseException) -> None:
-        """Get all threads out of their tasks: parked ones raise the error that ends all."""
+        """Get all threads out of their tasks: parked threads raise this error."""
         if self.over is None:
             self.over = error
         others = [*self.parked, *self.told, *self.idle,
@@ -348,7 +350,7 @@ class Scheduler:
             worker.lock.release()
 
     def join(self) -> None:
-        """Wait for the threads of the pool, once all is over."""
+        """Wait for the threads of the pool to end, once all is over."""
         deadline = time.monotonic() + timeouts.SWITCH.s
         for thread in self.threads:
             if thread is not threading.current_thread():

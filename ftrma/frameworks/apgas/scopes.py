@@ -1,7 +1,7 @@
 """Finishes as tasks see them: at home, at another place, in the body of an `at`, or none at all.
 
-Each counts the tasks that start and end at its place; the ledger of the place (`finish`) does what
-others have to know.
+Each scope counts the tasks that start and end at its place; the ledger of the place (`finish`) lets
+other places know.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ class Scope(tasks.Scope, Protocol):
     """A finish as a task at some place sees it."""
 
     def reference(self) -> tuple[int, int]:
-        """Record and serial, by which other places take part; the finish has them from now on."""
+        """Return record and serial for other places; the finish has a record from now on."""
 
     def nearest(self) -> int:
-        """Record that is the parent of finishes and `at`s inside."""
+        """Return the record that is the parent of inner finishes and `at`s."""
 
 
 class Ledger(Protocol):
-    """Interface of what counts for the scopes of a place (`finish`)."""
+    """Interface of the ledger that counts for the scopes of a place (`finish`)."""
 
     scheduler: Scheduler
 
@@ -41,9 +41,9 @@ class Finish:
     """A finish at its home, or an `at` at the place that waits for it.
 
     Attributes:
-        count: its tasks at this place.
+        count: number of its tasks at this place.
         errors: exceptions of its tasks.
-        record, serial: None and 0 until other places take part.
+        record, serial: its record and the serial of that; None and 0 until other places take part.
     """
 
     def __init__(self, ledger: Ledger, above: Scope | None) -> None:
@@ -66,7 +66,7 @@ class Finish:
     def reference(self) -> tuple[int, int]:
         if self.record is None:
             self.ledger.await_record()
-        if self.record is None:  # nor has another task of it got one meanwhile
+        if self.record is None:  # another task of this finish may have got a record meanwhile
             self.record, self.serial = self.ledger.register(self)
         return self.record, self.serial
 
@@ -79,10 +79,9 @@ class Finish:
         return self.count == 0 and (self.record is None or self.ledger.quiet(self.record))
 
     def close(self) -> None:
-        """Wait for all tasks; `errors` has their exceptions then, and those of dead places.
+        """Wait for all tasks; then `errors` has their exceptions, and one for each dead place.
 
-        Fault: does not wait for dead places, and waits for tasks whose own finish has lost its
-            home.
+        Fault: does not wait for dead places. Waits for tasks of inner finishes whose home has died.
         """
         self.ledger.scheduler.wait(self.done)
         if self.record is not None:
@@ -90,7 +89,7 @@ class Finish:
 
 
 class Branch:
-    """The tasks that have come of one task of a finish from another place, at this place."""
+    """A task of a finish that has come from another place, with the tasks it has started here."""
 
     def __init__(self, ledger: Ledger, record: int, serial: int, source: int) -> None:
         self.ledger, self.record, self.serial, self.source = ledger, record, serial, source
@@ -117,7 +116,7 @@ class Branch:
 
 
 class AtBody:
-    """The finish around an `at`, as the body of the `at` sees it at its place."""
+    """The finish around an `at`, as the function of the `at` sees it at the other place."""
 
     def __init__(self, ledger: Ledger, finish: tuple[int, int], at: int) -> None:
         self.ledger, self.finish, self.at = ledger, finish, at
@@ -139,7 +138,7 @@ class AtBody:
 
 
 class Uncounted:
-    """The place of a finish in tasks that none waits for, and in what they start."""
+    """The scope of tasks that no finish waits for, and of the tasks that they start."""
 
     def __init__(self, place: int) -> None:
         self.place = place

@@ -1,17 +1,19 @@
-"""Shelves: the file at a keeper that holds a second copy of the part of a store that a place has.
+"""Shelves: the contents of a shelf, and the file at the keeper that holds a second copy of them.
 
-A file has two halves. Records are appended to one of them; when a record finds no room, the state
-behind it is written as one record into the other half, which counts from then on. One word
-publishes: that of the half, which says how many bytes of it count and, by its serial, which half is
-the newer one. So a holder may die at any instruction, and the file holds what was committed, whole.
+A file has two halves. Records are appended to one of them. When a record finds no room, the state
+after its commit is written as one record into the other half, which counts from then on. Each half
+has one word that publishes: it says how many bytes of the half count, and has a serial, which tells
+the newer half. So a holder may die at any instruction, and the file holds exactly what was
+committed.
 
-A record is one commit: keys with values, intents of `set2` toward other shelves, intents that were
-answered, the last number applied of each shelf, the last number given out. A state is written in
-the shape of a commit, too. Each record has a check over its words and one over its large values.
+A record is one commit: keys with values, intents of `set2` for other shelves, numbers of intents
+that were answered, the last number applied from each shelf, and the last number given out. A state
+is written in the form of a commit, too. Each record has a check over its words and one over its
+large values.
 
-A keeper on another node has its file there: agents write and read it (`Far`).
+If the keeper is on another node, the file lies there, and agents write and read it (`Far`).
 
-Law: a half cut at any byte reads as what was published, or is refused.
+Law: a half that was cut at any byte is read as it was published, or is refused.
 
 Source: Resilient X10, section 4.2.2 (a replica at the next place) and 4.2.3 (a log of `set2`).
 """
@@ -39,17 +41,19 @@ Key: TypeAlias = "tuple[str, str]"  # name of a map, key in it
 Intent: TypeAlias = "tuple[int, str, str, Kept | None]"  # shelf, map, key and value of a `set2`
 
 MAGIC = b"ftrmashf"
-HEAD_BYTES = 64  # of a half: magic, then the word that publishes
-RECORD = struct.Struct("<IIQQ")  # check of what follows, bytes of words, of the record, sum
-LARGE_BYTES = 1 << 12  # values of this size or more follow the words as they are
-LEAST_BYTES = 1 << 18  # of a half
-SPARE_BYTES = 1 << 26  # that a half has beside a state at most, unless a fourth of it is more
-UNIT_BITS = 36  # of the published length, which counts units of 8 bytes; the rest is the serial
+HEAD_BYTES = 64  # head of a half: magic, then the word that publishes
+# Head of a record: check of what follows, size of the words, size of the record, sum of the large
+# values.
+RECORD = struct.Struct("<IIQQ")
+LARGE_BYTES = 1 << 12  # values of this size or more are not in the words, but follow them
+LEAST_BYTES = 1 << 18  # least size of a half
+SPARE_BYTES = 1 << 26  # most room in a half beside a state, unless a fourth of the state is more
+UNIT_BITS = 36  # bits of the published length, in units of 8 bytes; the other bits are the serial
 MODULUS = (1 << 64) - 1
 
 
 class BrokenShelf(FtrmaError):
-    """A shelf's file does not hold what its word says: memory is damaged, or the file was cut."""
+    """A shelf's file does not hold what its word says: memory is damaged, or the file is cut."""
 
 
 @dataclass
@@ -58,10 +62,10 @@ class Change:
 
     Attributes:
         writes: new values by key; None: the key is deleted.
-        intents: what other shelves are to be written, by number.
+        intents: values that other shelves are to get, by number of the intent.
         drops: numbers of intents that were answered.
-        applied: last number applied here, by the shelf that it came from.
-        number: last number of an intent that was given out.
+        applied: last number of an intent that was applied here, by the shelf it came from.
+        number: last number that was given to an intent.
     """
 
     writes: dict[Key, Kept | None] = field(default_factory=dict)
@@ -72,7 +76,7 @@ class Change:
 
 
 class State:
-    """The contents of a shelf, by its commits in order."""
+    """The contents of a shelf, as its commits have made them in order."""
 
     def __init__(self) -> None:
         self.values: dict[Key, Kept] = {}
@@ -81,10 +85,10 @@ class State:
         self.number = 0
 
     def make(self, change: Change, ours: bool = False) -> None:
-        """Make a commit; arrays are copied, into the ones that they replace where they fit.
+        """Make a commit; arrays are copied, into the arrays that they replace if these fit.
 
         Args:
-            ours: nobody else has the arrays, so they are taken as they are.
+            ours: nobody else uses the arrays, so they are not copied.
         """
         for key, value in change.writes.items():
             old = None if ours else self.values.get(key)
@@ -107,7 +111,7 @@ class State:
         self.number = max(self.number, change.number)
 
     def after(self, change: Change) -> Change:
-        """Return what the state will be behind a commit, as one commit."""
+        """Return the state after a commit, in the form of one commit."""
         writes = {**self.values, **change.writes}
         intents = {n: i for n, i in self.intents.items() if n not in change.drops}
         return Change({key: value for key, value in writes.items() if value is not None},
@@ -142,7 +146,7 @@ class Record:
             self.size += _padded(len(raw))
 
     def buffers(self) -> list[Any]:
-        """Return the record as buffers, each of which begins at a multiple of 8 bytes."""
+        """Return the record as buffers; each of them is to begin at a multiple of 8 bytes."""
         total = sum(map(_sum, self._large)) & MODULUS
         head = RECORD.pack(0, len(self._words), self.size, total)[4:]
         check = zlib.crc32(self._words, zlib.crc32(head))
@@ -150,10 +154,10 @@ class Record:
 
 
 def unpack(data: memoryview, at: int) -> tuple[Change, int]:
-    """Read the record that begins at a byte; returns it and where the next one begins.
+    """Read the record that begins at a byte; return it and the byte at which the next one begins.
 
     Raises:
-        BrokenShelf: the record is not whole.
+        BrokenShelf: the record is cut or damaged.
     """
     if at + RECORD.size > len(data):
         raise BrokenShelf(f"a shelf's record at byte {at} is cut")
@@ -174,7 +178,7 @@ def unpack(data: memoryview, at: int) -> tuple[Change, int]:
 
 
 def _described(value: Kept | None, large: list[Any]) -> Any:
-    """Return the words that stand for a value; a large one is added to a list."""
+    """Return the words that stand for a value; append a large value to the list."""
     if value is None or (isinstance(value, bytes) and len(value) < LARGE_BYTES):
         return value
     if isinstance(value, bytes):
@@ -189,13 +193,13 @@ def _described(value: Kept | None, large: list[Any]) -> Any:
 
 
 class _Large:
-    """Reads the large values of a record, one behind the other."""
+    """Reads the large values of a record, one after the other."""
 
     def __init__(self, data: memoryview, at: int, end: int) -> None:
         self._data, self._at, self._end, self.total = data, at, end, 0
 
     def value(self, what: Any) -> Kept | None:
-        """The value that `_described` has described."""
+        """Return the value that `_described` has described."""
         if what is None or isinstance(what, bytes):
             return what
         if isinstance(what, int):
@@ -218,7 +222,7 @@ def _padded(size: int) -> int:
 
 
 def _sum(raw: Any) -> int:
-    """Sum of the words of 64 bits; a CRC takes twelve times as long, by measurement."""
+    """Return the sum of the 64-bit words; a CRC was measured to take twelve times as long."""
     whole = len(raw) & ~7
     words = np.frombuffer(raw, np.uint64, whole // 8)
     return int(np.add.reduce(words)) + int.from_bytes(raw[whole:], "little")
@@ -228,7 +232,7 @@ def _sum(raw: Any) -> int:
 
 
 class _Half:
-    """A half of a file, as its writer has it."""
+    """A half of a file, as its writer sees it."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.capacity, self.used, self.serial = path, 0, 0, 0
@@ -236,7 +240,7 @@ class _Half:
         self._file = os.open(path, flags, 0o600)
 
     def grow(self, size: int) -> None:
-        """Have room for so many bytes; what the half held is forgotten.
+        """Make room for a number of bytes; the half's contents are forgotten.
 
         Raises:
             NoRoom: shared memory is full; nothing has changed.
@@ -252,14 +256,14 @@ class _Half:
         self.capacity = size
 
     def release(self) -> None:
-        """Give the memory back; the half does not count."""
+        """Give the memory back; the half does not count any more."""
         self._bytes = self._words = memoryview(b"")
         del self._map
         os.ftruncate(self._file, 0)
         self.capacity = 0
 
     def add(self, record: Record) -> None:
-        """Write a record behind what counts; it does not count yet."""
+        """Write a record after the bytes that count; it does not count yet."""
         at = self.used
         for buffer in record.buffers():
             size = len(buffer)
@@ -268,7 +272,7 @@ class _Half:
         self._end = at
 
     def publish(self, serial: int) -> None:
-        """Have all that was written count."""
+        """Make all that was written count."""
         self.used, self.serial = self._end, serial
         self._words[1] = serial << UNIT_BITS | self.used >> 3
 
@@ -277,11 +281,11 @@ class _Half:
 
 
 class Far(NamedTuple):
-    """The node of a file that is not on this one.
+    """The node of a file that is not on this node.
 
     Attributes:
-        files: those of other nodes.
-        keeper: a place there.
+        files: access to files of other nodes.
+        keeper: a place on that node.
     """
 
     files: Files
@@ -289,9 +293,9 @@ class Far(NamedTuple):
 
 
 class _FarHalf:
-    """A half of a file on another node, as its writer has it; see `_Half`.
+    """A half of a file on another node, as its writer sees it; see `_Half`.
 
-    Each call raises NodeLost if that node is lost.
+    Calls raise NodeLost if that node is lost.
     """
 
     def __init__(self, path: Path, far: Far) -> None:
@@ -301,7 +305,7 @@ class _FarHalf:
     def reach(self, far: Far) -> None:
         """Go on with the file in another attempt of the program."""
         self._far = far
-        with suppress(FileNotFoundError):  # its keeper is dead
+        with suppress(FileNotFoundError):  # the keeper is dead
             far.files.look(far.keeper, self.path.name)
 
     def grow(self, size: int) -> None:
@@ -310,7 +314,7 @@ class _FarHalf:
         self.capacity = size
 
     def release(self) -> None:
-        # The commit is published, so nothing may come between it and the dictionary.
+        # The commit is already published: nothing may keep its holder from changing the dictionary.
         with suppress(NodeLost, Rollback):
             self._far.files.make(self._far.keeper, self.path.name, 0)
         self.capacity = 0
@@ -334,13 +338,13 @@ class ShelfFile:
     """The file of a shelf, for the one place that writes it.
 
     Args:
-        path: of the file; its halves have one letter more. They must not be there.
-        state: with which the file begins.
-        far: the node where it lies; None: this one.
+        path: path of the file; the names of its halves have one letter more. They must not exist.
+        state: the state with which the file begins.
+        far: the node where the file lies; None: this node.
 
     Raises:
-        NoRoom: shared memory is full. FileExistsError: somebody has made the file.
-        NodeLost: its node is lost.
+        NoRoom: shared memory is full. FileExistsError: the file exists already.
+        NodeLost: the node of the file is lost.
     """
 
     def __init__(self, path: Path, state: State, far: Far | None = None) -> None:
@@ -365,11 +369,12 @@ class ShelfFile:
         """Commit a change to the file.
 
         Args:
-            state: before the change; it is written, with the change, where no room is left.
+            state: the state before the change. If no room is left for the change alone, the state
+                after the change is written.
 
         Raises:
-            NoRoom: shared memory is full; the file is as it was.
-            NodeLost: its node is lost.
+            NoRoom: shared memory is full; the file is unchanged.
+            NodeLost: the node of the file is lost.
         """
         record = Record(change)
         half = self._now
@@ -391,20 +396,21 @@ class ShelfFile:
         spare = min(need, max(SPARE_BYTES, need >> 2))
         if half.capacity < need + spare // 2:
             half.grow(max(LEAST_BYTES, need + spare))
-        half.used = HEAD_BYTES  # what was published here is older, and no longer read
+        half.used = HEAD_BYTES  # the earlier contents are older than the other half, so not read
         half.add(record)
         kill_place("apgas.flip")
         half.publish(serial)
 
 
 def read(path: Path, far: Far | None = None) -> State:
-    """Read a shelf's file, which nobody writes any more.
+    """Read a shelf's file, to which nobody writes any more.
 
     Args:
-        far: the node where it lies; None: this one.
+        far: the node where the file lies; None: this node.
 
     Raises:
-        FileNotFoundError: there is none: its keeper is dead. BrokenShelf: it is damaged.
+        FileNotFoundError: there is no such file: its keeper is dead.
+        BrokenShelf: the file is damaged.
     """
     newest: tuple[int, memoryview] | None = None
     for which in (0, 1):
@@ -423,7 +429,7 @@ def read(path: Path, far: Far | None = None) -> State:
 
 
 def read_records(data: memoryview) -> State:
-    """Read a half's records up to the end of what counts.
+    """Read the records of a half; `data` ends where the published bytes end.
 
     Raises:
         BrokenShelf: a record is damaged.
@@ -436,11 +442,11 @@ def read_records(data: memoryview) -> State:
 
 
 def _open_half(path: Path) -> tuple[int, memoryview]:
-    """The word that publishes, and the bytes of a half."""
+    """Return the word that publishes, and the bytes of a half."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         size = os.fstat(descriptor).st_size
-        if not size:  # it was made, and not used yet
+        if not size:  # the half was made, but not used yet
             return 0, memoryview(b"")
         if size < HEAD_BYTES:
             raise BrokenShelf(f"{path.name} has {size} bytes only")
@@ -454,7 +460,7 @@ def _open_half(path: Path) -> tuple[int, memoryview]:
 
 
 def _fetch_half(name: str, far: Far) -> tuple[int, memoryview]:
-    """The word that publishes, and the bytes of a half on another node that it speaks of."""
+    """Return the word that publishes, and the published bytes, of a half on another node."""
     files, size = far.files, far.files.look(far.keeper, name)
     if not size:
         return 0, memoryview(b"")
@@ -467,7 +473,7 @@ def _fetch_half(name: str, far: Far) -> tuple[int, memoryview]:
 
 
 def remove(path: Path, far: Far | None = None) -> None:
-    """Remove a shelf's file, if it is there; see `read`."""
+    """Remove a shelf's file if it exists; arguments as in `read`."""
     for which in (0, 1):
         with suppress(FileNotFoundError, NodeLost):
             if far:

@@ -1,9 +1,9 @@
-"""A place's part in global load balancing: its bag, its commits, whom it asks, to whom it gives.
+"""One place's work in global load balancing: its bag, its commits, and how it steals and gives.
 
 See `glb.py`, which starts the tasks.
 
-Law: what is committed at a place is a bag, and parts that the bag does not contain. A commit that
-takes a part over says so, until the part is deleted.
+Law: a place has committed a bag, and parts that the bag does not contain. If the bag does contain a
+part that is not deleted yet, the commit of the bag says so.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from . import control, kinds, runtime
 from .placegroup import PlaceGroup
 from .store import ResilientStore
 
-POLL_ITEMS = 500  # processed between two looks at the mail: the paper's
-RANDOM_STEALS = 2  # before the lifelines
+POLL_ITEMS = 500  # items processed between two looks at the mail, as in the paper
+RANDOM_STEALS = 2  # random places that are asked before the lifelines are told
 
 
 class Bag(Protocol):
-    """Work that can be divided, and the result of what was processed of it.
+    """Work that can be divided, and the result of the part that was processed.
 
     Attributes:
-        result: of the items that were processed in this bag.
+        result: result of the items that were processed in this bag.
     """
 
     result: Any
 
     def process(self, count: int) -> bool:
-        """Process up to so many items; return that some are left."""
+        """Process up to `count` items; return whether some are left."""
 
     def split(self) -> Bag | None:
-        """Give away a part of the items, without a result; None: there are too few."""
+        """Return a part of the items to give away, without a result; None: there are too few."""
 
     def merge(self, part: Bag) -> None:
         """Take over the items of a part, and its result."""
@@ -47,7 +47,7 @@ class Bag(Protocol):
 
 @dataclass
 class Tally:
-    """Numbers of a place's work: commits, parts given and parts refused."""
+    """Counts of a place: its commits, parts that it gave away, and requests that it refused."""
 
     commits: int = 0
     given: int = 0
@@ -60,11 +60,11 @@ class Wave:
 
     Attributes:
         run: name of the run.
-        number: of the wave.
+        number: number of the wave.
         group: the places.
-        commit_s: time between two commits.
-        store: None: nothing is committed.
-        taken: shelves of lost places whose bags are in others' bags.
+        commit_s: seconds between two commits.
+        store: the store for commits; None: nothing is committed.
+        taken: shelves of lost places whose bags are already in the bags of other places.
     """
 
     run: str
@@ -77,25 +77,25 @@ class Wave:
 
 @dataclass
 class Worker:
-    """A place's part in a wave."""
+    """The work of a place in a wave."""
 
     wave: Wave
-    task: Callable[[Wave, Any], None]  # by which a part comes to a place
+    task: Callable[[Wave, Any], None]  # the task that brings a part to another place
     bag: Bag | None = None
-    sent: int = 0  # parts that this shelf has ever given
+    sent: int = 0  # number of parts that were ever given from this shelf
     taken: frozenset[int] = frozenset()
     loot: list[Any] = field(default_factory=list)  # keys of parts, or parts if nothing is committed
-    seen: set[str] = field(default_factory=set)  # keys whose parts were taken over
-    merged: list[str] = field(default_factory=list)  # those that are in the bag and in the store
+    seen: set[str] = field(default_factory=set)  # keys of parts that were taken over
+    merged: list[str] = field(default_factory=list)  # keys of parts in the bag and in the store
     requests: deque[int] = field(default_factory=deque)
     lifelines: set[int] = field(default_factory=set)
     loaded: bool = False
     running: bool = False
-    busy: bool = False  # with a bag that may have something to give
+    busy: bool = False  # it processes a bag, so it may have something to give
     refused: int = 0
     committed: float = 0.0
     tally: Tally = field(default_factory=Tally)
-    generation: int = -1  # in which the places were last looked at
+    generation: int = -1  # number of deaths when the places were last looked at
     stop: bool = False
 
     def __post_init__(self) -> None:
@@ -112,7 +112,10 @@ class Worker:
         return f"{self.wave.run}/{name}"
 
     def load(self) -> None:
-        """Begin with what is committed here, and of places that nobody has replaced."""
+        """Begin with the work that is committed in this place's shelves.
+
+        These may include shelves of lost places that were not replaced.
+        """
         self.loaded = True
         if self.store is None:
             return
@@ -146,7 +149,7 @@ class Worker:
                 "merged": tuple(self.merged)}
 
     def commit(self) -> None:
-        """Commit the bag, and drop the parts that it contains."""
+        """Commit the bag, and delete the parts that it contains from the store."""
         if self.store is None:
             return
         framework.kill_place("apgas.commit")
@@ -172,7 +175,7 @@ class Worker:
     # -- work
 
     def work(self) -> None:
-        """Process until nothing is left here and nobody gives."""
+        """Process items until nothing is left here and nobody has given a part."""
         if self.running:
             return
         self.running = True
@@ -193,7 +196,7 @@ class Worker:
             self.running = False
 
     def _stopped(self) -> bool:
-        """Say that a place of the wave is dead."""
+        """Say whether a place of the wave is dead."""
         members = runtime.current().members
         if members.generation != self.generation:
             self.generation = members.generation
@@ -225,7 +228,7 @@ class Worker:
             self.tally.refused += 1
 
     def _serve(self) -> None:
-        """Give a part of the bag to those who have asked, as long as it can be divided."""
+        """Give parts of the bag to the places that have asked, as long as it can be divided."""
         assert self.bag is not None
         while self.requests or self.lifelines:
             asked = bool(self.requests)
@@ -258,7 +261,7 @@ class Worker:
                                         (self.wave.run, self.wave.number, what))
 
     def _steal(self) -> bool:
-        """Ask some places, then tell the lifelines; says that work has come."""
+        """Ask some random places, then tell the lifelines; return whether a part has come."""
         others = [place for place in self.wave.group if place != self.me]
         for _ in range(RANDOM_STEALS if others else 0):
             before = self.refused
@@ -289,11 +292,11 @@ def _span(what: str, **facts: Any) -> AbstractContextManager[dict[str, Any]]:
 
 
 def lifelines(group: PlaceGroup, me: int) -> list[int]:
-    """The places that a place tells when it is idle: ordinals that differ in one bit from its own.
+    """Return the places that an idle place tells: their ordinals differ in one bit from its own.
 
-    From any place a path of lifelines leads to any other one.
+    From any place a path of lifelines leads to any other place.
     """
     ordinal, size = group.index_of(me), len(group)
     found = {ordinal ^ 1 << bit for bit in range(size.bit_length())}
-    found.add((ordinal + 1) % size)  # where a size is no power of two, the bits alone lead nowhere
+    found.add((ordinal + 1) % size)  # if the size is no power of two, bits alone may not reach all
     return [group[other] for other in sorted(found) if other < size and other != ordinal]

@@ -1,21 +1,23 @@
-"""A place's part of a store: the shelves that the place holds, and what other places ask of them.
+"""A place's part of a store: the shelves that the place holds, and their answers to other places.
 
-A commit writes the file at the keeper, publishes it, then changes the dictionary here; nothing of
-it waits, so neither another task nor a rollback comes between, and a dictionary never has what a
-death could take back. A read takes the dictionary. If the keeper is dead, a commit raises
-`DeadPlaceException`, and nothing has changed.
+A commit writes the keeper's file, publishes it, and then changes the dictionary here. None of these
+steps waits, so neither another task nor a rollback comes between them, and a dictionary never has a
+value that a death could take back. A read uses the dictionary alone. If the keeper is dead, a
+commit raises `DeadPlaceException`, and nothing has changed.
 
-A recovery *freezes* a part, with its number. A frozen part serves nobody until the store's
-generation word has come to that number, and each access and each message looks at the word first.
+A recovery has a number, with which it *freezes* a part. A frozen part serves nobody until the
+store's generation word has come to that number; each access and each message looks at the word
+first.
 
-`set2` commits the value here and an *intent* toward the other shelf in one record. The message then
-goes to that shelf's holder, which commits the value together with the number of the intent, so one
-that comes twice is made once. Once answered, the intent goes with the next commit.
+`set2` commits one record, with the value here and an *intent*: the value that the other shelf is to
+get. Then a message goes to that shelf's holder, which commits the value together with the number of
+the intent; so an intent that arrives twice is applied once. After the holder has answered, the next
+commit here deletes the intent.
 
-A transaction has the part for itself, by a lock. Messages that would commit wait for the lock in
-the order of their arrival, without anybody waiting for them.
+A transaction has the part to itself, by a lock. Messages that ask for a commit wait for the lock in
+the order of their arrival; no task waits for them.
 
-Law: after each commit, at most one commit behind it, the keeper's file and the dictionary agree.
+Law: the dictionary agrees with the keeper's file, or is one commit behind it during a commit.
 """
 
 from __future__ import annotations
@@ -41,18 +43,19 @@ MISSING = None  # stands for a value that is not there
 
 
 def files_of(members: Members) -> Files | None:
-    """The files on other nodes; None: all places are on one node."""
+    """Return the files on other nodes; None: all places are on one node."""
     return getattr(members.mail, "files", None)
 
 
 class Part:
-    """A place's shelves of a store, which stay when the program is entered again.
+    """A place's shelves of a store; they stay when the program is entered again.
 
     Attributes:
         held: contents of the shelves that the place holds, by number.
-        files: file of each held shelf, and the row of the table that names it; None: no keeper.
+        files: file of each held shelf (None: it has no keeper), and the row of the table that names
+            the file.
         seat: the shelf that belongs to this place; -1: none does.
-        owner: thread whose transaction has the lock.
+        owner: thread whose transaction has the lock; None: no transaction is under way.
     """
 
     def __init__(self, name: str, identity: int) -> None:
@@ -63,7 +66,7 @@ class Part:
         self.dirty: set[int] = set()
 
     def enter(self, host: Any, index: int, table: Table) -> None:
-        """Begin in an attempt of the program: nothing is open, asked or locked."""
+        """Begin in an attempt of the program: closed, without questions under way, and unlocked."""
         self.host, self.index, self.table = host, index, table
         self.members, self.me = host.members, host.members.me
         self.frozen = self.generation = 0
@@ -71,7 +74,7 @@ class Part:
         self.seat = -1
         self.owner: int | None = None
         self.inbox: deque[tuple[Any, ...]] = deque()
-        self.refused: dict[tuple[int, int], int] = {}  # intents, and who was dead
+        self.refused: dict[tuple[int, int], int] = {}  # intents, and the place that was dead
         self.answers: dict[int, tuple[bool, Any]] = {}
         self.asked = 0
         for file, row in self.files.values():
@@ -81,7 +84,7 @@ class Part:
     # Open or closed ------------------------------------------------------------------------------
 
     def is_open(self) -> bool:
-        """Say that the store may be used here, with its newest table learnt."""
+        """Say whether the store may be used here; if so, learn its newest table first."""
         now = self.table.get(GENERATION)
         if now == self.generation and not self.frozen:
             return now > 0
@@ -107,7 +110,7 @@ class Part:
         self.files.pop(shelf, None)
 
     def check(self) -> None:
-        """Raise why a store that is closed will not open by itself.
+        """Raise the reason if a closed store will not open by itself.
 
         Raises:
             LostShelves: shelves are lost. DeadPlaceException: a place died in the recovery.
@@ -122,14 +125,14 @@ class Part:
             raise DeadPlaceException(halted - 1)
 
     def settled(self) -> bool:
-        """Say that nobody has to wait for the store to open; raise as `check` does."""
+        """Say whether the store is open; raise as `check` does if it is not."""
         if self.is_open():
             return True
         self.check()
         return False
 
     def enter_access(self, alone: bool = True) -> None:
-        """Wait until the store is open and, if alone, nobody else's transaction is under way."""
+        """Wait until the store is open and, with `alone`, no other transaction is under way."""
         while not (self.is_open() and self._may(alone)):
             mine = self.owner == threading.get_ident()
             if mine and alone:
@@ -144,7 +147,7 @@ class Part:
         return self.owner is None or not (alone or self.inbox)
 
     def wait_for_another(self, generation: int) -> None:
-        """Wait until the store has another generation than this one.
+        """Wait until the store has another generation than the given one.
 
         Raises:
             LostShelves, DeadPlaceException, FtrmaError: see `check`.
@@ -158,10 +161,10 @@ class Part:
         self.host.scheduler.wait(has_come)
 
     def own_shelf(self) -> int:
-        """The shelf that belongs to this place.
+        """Return the shelf that belongs to this place.
 
         Raises:
-            FtrmaError: none does.
+            FtrmaError: no shelf belongs to it.
         """
         if self.seat < 0 or self.seat not in self.held:
             raise FtrmaError(
@@ -172,10 +175,11 @@ class Part:
     # Commits -------------------------------------------------------------------------------------
 
     def commit(self, shelf: int, change: Change) -> None:
-        """Commit a change to a shelf that is held here, at once.
+        """Commit a change to a shelf that is held here, without waiting.
 
         Raises:
-            DeadPlaceException: the keeper is dead. NoRoom: shared memory is full. Nothing changed.
+            DeadPlaceException: the keeper is dead; nothing has changed.
+            NoRoom: shared memory is full; nothing has changed.
         """
         state, (file, row) = self.held[shelf], self.files[shelf]
         acked = self.acked[shelf]
@@ -197,14 +201,14 @@ class Part:
             acked.clear()
 
     def next_number(self, shelf: int) -> int:
-        """Number of the next intent of a shelf."""
+        """Return the number of the next intent of a shelf."""
         return self.held[shelf].number + 1
 
     def send_intent(self, origin: int, number: int, round_: int = 0) -> None:
         """Send an intent to the holder of its shelf, which applies it once.
 
         Args:
-            round_: the recovery that replays it; 0: none does.
+            round_: number of the recovery that replays the intent; 0: no recovery does.
         """
         shelf, map_, key, value = self.held[origin].intents[number]
         holder = (self.table.row(shelf) if round_ else self.rows[shelf]).holder
@@ -217,11 +221,12 @@ class Part:
         """Wait until an intent was applied.
 
         Args:
-            holder: of its shelf; -1: the one in the table.
-            generation: another one means that a recovery has applied it; 0: a recovery asks.
+            holder: holder of the intent's shelf; -1: the one in the table.
+            generation: generation of the store when the intent was sent; once the store has another
+                one, a recovery has applied the intent. 0: a recovery is asking.
 
         Raises:
-            DeadPlaceException: holder or keeper of the shelf have died; the intent stays.
+            DeadPlaceException: holder or keeper of the shelf has died; the intent stays.
         """
         shelf = self.held[origin].intents[number][0]
         holder = self.table.row(shelf).holder if holder < 0 else holder
@@ -248,7 +253,7 @@ class Part:
         return holder if not self.members.alive(holder) or not deaths else deaths[-1]
 
     def raise_dead(self, dead: int) -> None:
-        """Raise what a place has answered to a commit that was asked of it; -1: all is well."""
+        """Raise the error that a place has answered when asked to commit; -1: there is none."""
         if dead == FAILED:
             raise NoRoom(f"store {self.name!r}: {NO_ROOM}")
         if dead >= 0:
@@ -257,17 +262,17 @@ class Part:
     # The lock ------------------------------------------------------------------------------------
 
     def lock(self) -> None:
-        """Have the part for this task alone."""
+        """Wait until this task can have the part to itself, and take the lock."""
         self.enter_access()
         self.owner = threading.get_ident()
 
     def unlock(self) -> None:
-        """Let others commit; first those whose messages have waited."""
+        """Release the lock; the commits whose messages have waited come first."""
         self.owner = None
         self.drain()
 
     def freeze(self, round_: int) -> None:
-        """Serve nobody until a recovery has opened the store; what waits is refused."""
+        """Serve nobody until a recovery has opened the store; refuse the messages that wait."""
         self.frozen = round_
         self.drain()
 
@@ -277,10 +282,11 @@ class Part:
         self.host.mailroom.post(to, STORE, (self.index, what, *rest))
 
     def ask(self, shelf: int, what: str, *rest: Any) -> Any:
-        """Ask the holder of a shelf; the answer.
+        """Ask the holder of a shelf, and return its answer.
 
         Raises:
-            Refused: it is not the holder, or is frozen. DeadPlaceException: it died meanwhile.
+            Refused: the place is no longer the holder, or its part is frozen.
+            DeadPlaceException: the place died meanwhile.
         """
         holder = self.rows[shelf].holder
         self.asked += 1
@@ -295,7 +301,7 @@ class Part:
         return answer
 
     def take(self, source: int, what: str, rest: tuple[Any, ...]) -> None:
-        """Take a message; neither waits nor raises."""
+        """Take a message; neither wait nor raise."""
         if what in ("apply", "write"):
             self.inbox.append((source, what, rest))
             self.drain()
@@ -320,7 +326,7 @@ class Part:
 
     def _apply(self, source: int, tag: int, replayed: bool, origin: int, number: int, shelf: int,
                key: Key, value: Kept | None) -> None:
-        """Apply an intent of another shelf, if it is of this generation and was not applied."""
+        """Apply an intent of another shelf, if it is of this generation and not applied yet."""
         ready = self.is_open()
         may = self.frozen == tag if replayed else ready and self.generation == tag
         dead = -1
@@ -343,7 +349,7 @@ class Part:
         self.post(source, "answer", number, True, dead)
 
     def _try(self, shelf: int, change: Change) -> int:
-        """Commit; the keeper that is dead, `FAILED` if memory or descriptors are short, or -1."""
+        """Commit; return -1, or the dead keeper, or `FAILED` if memory or descriptors are short."""
         try:
             self.commit(shelf, change)
         except DeadPlaceException as error:
@@ -360,7 +366,7 @@ class Part:
         """Read the file of a shelf whose holder is dead.
 
         Raises:
-            DeadPlaceException: its keeper is dead, too. Refused: a recovery has removed the file.
+            DeadPlaceException: the keeper is dead, too. Refused: a recovery has removed the file.
         """
         row = self.rows[shelf]
         if row.keeper < 0 or not self.members.alive(row.keeper):
@@ -387,14 +393,14 @@ class Part:
         return self.rows[shelf]
 
     def path(self, shelf: int, row: Row) -> Any:
-        """Path of the file of a shelf, on the node of its keeper."""
+        """Return the path of the file of a shelf, on the node of its keeper."""
         return storetable.shelf_path(self.members.directory, self.name, self.identity, shelf, row)
 
     def far(self, keeper: int) -> Far | None:
-        """The node of a keeper; None: it is this one."""
+        """Return the node of a keeper; None: it is this node."""
         files = files_of(self.members)
         return Far(files, keeper) if files and not files.is_here(keeper) else None
 
     def value(self, shelf: int, key: Key) -> Kept | None:
-        """The kept value of a shelf that is held here; the store's own object."""
+        """Return the kept value of a key in a shelf that is held here; it is the store's object."""
         return self.held[shelf].values.get(key, MISSING)

@@ -1,22 +1,22 @@
 """Recovery of a store: each shelf gets a holder and a keeper again, and half-made `set2` end.
 
-The root leads it, in rounds. In each round some places do a part each; the root waits for all that
-live, and gives up with `DeadPlaceException` if one has died. A recovery that was given up is begun
-again from its start, with a greater number, as often as it takes.
+The root leads a recovery, in steps. In each step some places do a *job* each. The root waits for
+all living places that have a job, and gives up with `DeadPlaceException` if one has died. The
+program then begins the recovery again from its start, with a greater number, until one succeeds.
 
 0. All active places and all holders *freeze* their parts.
-1. A shelf that has been written, and has neither holder nor keeper, is lost.
+1. A shelf that has been written to, and whose holder and keeper are both dead, is lost.
 2. A place that replaces a dead holder *loads* the shelf from the keeper's file, then says so in
-   the table. Without a replacement the keeper adopts the shelf. A place may also take over from a
-   living holder, if the order of the group has changed or it has grown.
-3. Holders without a keeper *mirror*: they write the shelf into a new file, then say so in the
-   table, which is also when a living holder ceases to be one.
+   the table. If there is no replacement, the keeper adopts the shelf. A place may also take over
+   from a living holder, if the order of the group has changed, or the group has grown.
+3. Holders whose shelf has no keeper *mirror* it: they write the shelf into a new file, then say so
+   in the table. If the shelf came from a living holder, that place ceases to be the holder then.
 4. Holders *replay* intents that were not answered, in their order.
 5. The root publishes the generation, which opens the store everywhere.
 
 Law: at each moment the table names a whole copy of each shelf, or that copy's places are dead.
 
-Source: Resilient X10, section 4.2.2, with what a second death inside of it takes.
+Source: Resilient X10, section 4.2.2, extended by what a second death during a recovery requires.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ from .storeerrors import Forgotten, LostShelves
 from .storepart import Part, files_of
 from .storetable import DIRTY, FAILED, GENERATION, HALTED, LOST, ROUND, SEAT, Row
 
-TURNS = 2  # of loading and mirroring: a shelf moves in the second one at the latest
+TURNS = 2  # turns of loading and mirroring: a shelf moves in the second turn at the latest
 
 
 class Job(NamedTuple):
-    """A part of a round: what a place does."""
+    """A job that a place does in one step of a recovery."""
 
     place: int
     what: str
     arguments: tuple[Any, ...] = ()
 
 
-# Decisions, which are the root's ------------------------------------------------------------------
+# Decisions of the root ----------------------------------------------------------------------------
 
 
 def seats_of(old: Sequence[int], active: Sequence[int]) -> list[int]:
-    """Give each shelf to an active place: its own one, if that is active still, else a new one.
+    """Give each shelf to an active place: to its own place if that is still active, else to a new.
 
-    New places get the shelves of those that have just died, whose part they go on with, and only
-    then shelves that belonged to nobody since the group had shrunk.
+    New places get the shelves of places that have just died first, since they go on with the work
+    of those. Only then they get shelves that have belonged to nobody since the group shrank.
 
     Returns:
         Places by shelf; -1: there are fewer places than shelves.
@@ -67,7 +67,7 @@ def seats_of(old: Sequence[int], active: Sequence[int]) -> list[int]:
 
 def holders_of(rows: Sequence[Row], seats: Sequence[int], active: Sequence[int],
                dead: Iterable[int]) -> list[int]:
-    """Choose the holder of each shelf; that of a living holder moves from a whole pair only."""
+    """Choose the holder of each shelf; one that lives is replaced only if its keeper lives, too."""
     gone, found = {-1, *dead}, []
     for row, seat in zip(rows, seats, strict=True):
         if row.holder in gone:
@@ -81,22 +81,23 @@ def holders_of(rows: Sequence[Row], seats: Sequence[int], active: Sequence[int],
 
 def keeper_of(holder: int, active: Sequence[int],
               node_of: Callable[[int], int] = lambda place: 0) -> int:
-    """The next active place, of another node if there is one; -1 if there is none."""
+    """Return the keeper for a holder: the next active place, on another node if possible; else -1.
+    """
     first = active.index(holder) + 1 if holder in active else 0
     others = [place for place in (*active[first:], *active[:first]) if place != holder]
     away = [place for place in others if node_of(place) != node_of(holder)]
     return (away or others or [-1])[0]
 
 
-# The root's rounds --------------------------------------------------------------------------------
+# The steps of the root ----------------------------------------------------------------------------
 
 
 class Recovery:
-    """Leads recoveries of a store, at the root.
+    """Leads recoveries of a store at the root.
 
     Args:
-        part: the root's own part.
-        serve: does a job at a place, see `store.serve`.
+        part: the root's own part of the store.
+        serve: does a job at a place, see `storeregistry.serve`.
     """
 
     def __init__(self, part: Part, serve: Callable[..., None]) -> None:
@@ -106,11 +107,11 @@ class Recovery:
         self._asked, self._busy, self._told = 0, False, False
 
     def run(self, active: Sequence[int]) -> None:
-        """Recover, with these places active from now on.
+        """Recover the store, with the given places active from now on.
 
         Raises:
-            DeadPlaceException: one of them has died: find a replacement and call it again.
-            LostShelves: shelves are lost. FtrmaError: a place could not do its part.
+            DeadPlaceException: a place has died: find a replacement and call `run` again.
+            LostShelves: shelves are lost. FtrmaError: a place could not do its job.
         """
         self.part.host.scheduler.wait(lambda: not self._busy)
         self._busy = True
@@ -137,9 +138,10 @@ class Recovery:
             self._tell_all()
 
     def _place(self, active: list[int]) -> list[int]:
-        """Give each shelf a holder and a keeper; the keepers.
+        """Give each shelf a holder and a keeper; return the keepers.
 
-        A shelf whose keeper is dead moves from a living holder in a second turn, from its new file.
+        If a shelf is to leave a living holder and its keeper is dead, the first turn makes a new
+        file, and the second turn moves the shelf by that file.
         """
         for _ in range(TURNS):
             self.round = self.table.get(ROUND) + 1
@@ -150,7 +152,7 @@ class Recovery:
         return keepers
 
     def _turn(self, active: list[int]) -> tuple[list[int], list[int], list[int]]:
-        """Freeze, load and mirror; seats, holders and keepers of all shelves."""
+        """Freeze, load and mirror; return the seats, holders and keepers of all shelves."""
         table, alive = self.table, self.members.alive
         rows = table.rows()
         holders = {row.holder for row in rows if row.holder >= 0 and alive(row.holder)}
@@ -179,10 +181,10 @@ class Recovery:
             raise LostShelves(self.part.name, lost)
 
     def _call(self, jobs: Sequence[Job]) -> None:
-        """Have places do their jobs, and wait for all that live.
+        """Have places do their jobs, and wait for all living places among them.
 
         Raises:
-            DeadPlaceException: one of them, or a place that one of them needs, has died.
+            DeadPlaceException: one of these places, or a place that it needs, has died.
             FtrmaError: a place could not do its job.
         """
         waited = {}
@@ -204,7 +206,7 @@ class Recovery:
             raise found[0]
 
     def _tell_all(self) -> None:
-        """Wake all who may wait for the store."""
+        """Wake all places, since each of them may wait for the store."""
         for place in self.members.everyone:
             if self.members.alive(place):
                 self.part.post(place, "woken")
@@ -216,14 +218,14 @@ class Recovery:
                          who="apgas")
 
 
-# The places' jobs ---------------------------------------------------------------------------------
+# The jobs of the places ---------------------------------------------------------------------------
 
 
 def freeze(part: Part, round_: int) -> None:
     """Serve nobody until the recovery has ended.
 
     Raises:
-        Forgotten: this process is another one than the one that has held a shelf.
+        Forgotten: the process that held a shelf for this place is gone; this is another process.
     """
     part.freeze(round_)
     if any(row.holder == part.me and shelf not in part.held
@@ -235,9 +237,9 @@ def load(part: Part, round_: int, shelf: int, orphaned: bool, kept: bool) -> Non
     """Read a shelf from its keeper's file, to become its holder.
 
     Args:
-        orphaned: the holder is dead: this place is the holder from now on. A living holder is so
-            until this place has mirrored the shelf.
-        kept: there is a file; else the shelf is empty.
+        orphaned: the holder is dead, so this place becomes the holder now. If false, the living
+            holder stays the holder until this place has mirrored the shelf.
+        kept: the keeper is alive and has the file; if false, the shelf is empty.
 
     Raises:
         DeadPlaceException: the keeper has died.
@@ -258,7 +260,7 @@ def load(part: Part, round_: int, shelf: int, orphaned: bool, kept: bool) -> Non
 
 
 def mirror(part: Part, round_: int, shelf: int, keeper: int) -> None:
-    """Write a shelf into a new file for its keeper, unless it has that file.
+    """Write a shelf into a new file for a keeper, unless the keeper already has its file.
 
     Raises:
         DeadPlaceException: the keeper has died. NoRoom: shared memory is full.
@@ -275,7 +277,7 @@ def mirror(part: Part, round_: int, shelf: int, keeper: int) -> None:
         try:
             new = ShelfFile(part.path(shelf, row), part.held[shelf], part.far(keeper))
         except NodeLost:
-            part.host.scheduler.wait(lambda: not members.alive(keeper))  # which is told soon
+            part.host.scheduler.wait(lambda: not members.alive(keeper))  # its death is told soon
     if keeper >= 0 and not members.alive(keeper):
         shelves.remove(part.path(shelf, row), part.far(keeper))
         raise DeadPlaceException(keeper)
@@ -287,10 +289,10 @@ def mirror(part: Part, round_: int, shelf: int, keeper: int) -> None:
 
 
 def replay(part: Part, round_: int) -> None:
-    """Send all intents that were not answered, one after the other; waits for the answers.
+    """Send all intents that were not answered, one after the other, and wait for the answers.
 
     Raises:
-        DeadPlaceException: the holder or keeper of a shelf has died.
+        DeadPlaceException: the holder or the keeper of a shelf has died.
     """
     for origin in [s for s in sorted(part.held) if part.table.row(s).holder == part.me]:
         intents, acked = part.held[origin].intents, part.acked[origin]
@@ -307,7 +309,7 @@ JOBS: dict[str, Callable[..., None]] = {
 
 def do_job(part: Part, root: int, number: int, round_: int, what: str,
            arguments: tuple[Any, ...]) -> None:
-    """Do a job that the root asks for, and answer."""
+    """Do a job for which the root asks, and send it the outcome."""
     error: FtrmaError | None = None
     name = f"{what} shelf {arguments[0]}" if arguments else what
     try:

@@ -1,7 +1,7 @@
-"""The stores of a process: their parts by name, which outlive an attempt of the program.
+"""The stores of a process. Their parts are kept by name, and outlive an attempt of the program.
 
-A part is made when the root asks for the first job of a recovery, or when a program uses the store
-that has come as an argument of a task.
+A place makes its part of a store when the root asks for the first job of a recovery, or when a task
+uses a store that has come as its argument.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from .storepart import Part, files_of
 from .storerecovery import Recovery, do_job, seats_of
 from .storetable import ATTEMPT, IDENTITY, SEAT, SHELVES, Table
 
-_kept: dict[str, Part] = {}  # of this process, by name; they outlive an attempt of the program
+_kept: dict[str, Part] = {}  # parts of this process by name; they outlive an attempt
 
 
 class Stores:
-    """The parts of stores that this process has, in one attempt of the program."""
+    """The parts of stores that this process has in one attempt of the program."""
 
     def __init__(self, host: Any, kept: dict[str, Part]) -> None:
         self.host, self.members, self._kept = host, host.members, kept
-        # None: this is the only place, which has nobody to copy anything for.
+        # None: this is the only place, so nothing is copied.
         self.directory: Path | None = getattr(self.members, "directory", None)
         self.parts: dict[int, Part] = {}
-        self.led: dict[int, Recovery] = {}  # at the root
+        self.led: dict[int, Recovery] = {}  # recoveries of each store; filled at the root alone
         host.mailroom.handle(STORE, self.take)
         self.members.on_failure(self.bury)
         for place in self.members.deaths():
             self.bury(place)
 
     def bury(self, place: int) -> None:
-        """Remove the copies that a dead place has kept: they are lost with it, by convention."""
+        """Remove the copies that a dead place has kept; by convention they are lost with it."""
         if self.directory:
             for path in storetable.files_of(self.directory, place):
                 path.unlink(missing_ok=True)
 
     def part(self, index: int, name: str) -> Part:
-        """This place's part of a store of this attempt."""
+        """Return this place's part of a store of this attempt."""
         part = self.parts.get(index)
         if part is None:
             path = storetable.table_path(self.directory, name)
@@ -50,14 +50,15 @@ class Stores:
         return part
 
     def named(self, name: str) -> Part | None:
-        """This place's part of the store of a name, if this attempt has one."""
+        """Return this place's part of the store with a name, or None if this attempt has none."""
         return next((part for part in self.parts.values() if part.name == name), None)
 
     def lead(self, name: str, active: list[int], anew: bool = False) -> Part:
-        """Make a store, or attach one of an earlier attempt, at the root.
+        """Make a store, or attach one of an earlier attempt; called at the root.
 
         Args:
-            anew: what is there is of processes that are dead: the job was launched again.
+            anew: make it in any case: the job was launched again, so the processes that held an
+                earlier store are dead.
         """
         if not anew and self.named(name):
             raise ValueError(f"ResilientStore({name!r}): this attempt of the program has a store "
@@ -69,7 +70,7 @@ class Stores:
         table, words = None, self.members.mail.words
         if path and path.exists() and not anew:
             table = Table(words, index, path, others=self._others())
-            if table.saved(ATTEMPT) == self.members.attempt:  # of a program that has ended
+            if table.saved(ATTEMPT) == self.members.attempt:  # left by a program that has ended
                 table = None
         if table is None:
             table = self._make(index, name, active)
@@ -96,13 +97,13 @@ class Stores:
         return table
 
     def _others(self) -> list[Far]:
-        """The other nodes that have places."""
+        """Return the other nodes that have places."""
         files = files_of(self.members)
         places = {files.node_of(p): p for p in self.members.everyone} if files else {}
         return [Far(files, p) for p in places.values() if files and not files.is_here(p)]
 
     def _seat(self, table: Table, places: list[int]) -> None:
-        """Give the shelves to places, as the group of an attempt orders them."""
+        """Give the shelves to places, in this order."""
         for shelf in range(table.get(SHELVES)):
             table.put(SEAT + shelf, places[shelf] + 1)
 
@@ -115,7 +116,7 @@ class Stores:
         return part
 
     def take(self, source: int, message: tuple[Any, ...]) -> None:
-        """Take a message of stores; neither waits nor raises."""
+        """Take a message of a store; neither wait nor raise."""
         index, what, *rest = message
         if what == "done":
             self.led[index].done[rest[0]] = rest[1]
@@ -128,20 +129,20 @@ class Stores:
 
 
 def install(host: Any) -> Stores:
-    """Have a place serve stores, in an attempt of the program."""
+    """Have a place serve stores in this attempt of the program."""
     host.stores = Stores(host, _kept)
     return host.stores  # type: ignore[no-any-return]
 
 
 def stores_here() -> Stores:
-    """The stores of this place."""
+    """Return the stores of this place."""
     host = current()
     return getattr(host, "stores", None) or install(host)
 
 
 def serve(index: int, name: str, root: int, *job: Any) -> None:
-    """Do a job of a recovery, as a task that the root has sent: see `storerecovery.do_job`."""
+    """Do a job of a recovery, as a task that the root has sent; see `storerecovery.do_job`."""
     stores = stores_here()
-    for place in stores.members.deaths():  # one of them may have died amid making a file
+    for place in stores.members.deaths():  # one may have died while a holder made a file for it
         stores.bury(place)
     do_job(stores.part(index, name), root, *job)

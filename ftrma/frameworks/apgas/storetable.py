@@ -1,12 +1,13 @@
 """The table of a store: who holds and who keeps each shelf, in words that all places share.
 
-A shelf has a number for life. Its *holder* serves accesses, its *keeper* has the file. One word has
-both, and the recovery in which the file was made, so it changes at once: when a replacement has
-loaded a shelf, and when a new file is whole. Only the file that the word names counts.
+A shelf keeps its number for ever. Its *holder* serves accesses, its *keeper* has the file. One word
+has both, and the number of the recovery in which the file was made; so all three change at once:
+when a replacement has loaded a shelf, and when a new file is whole. Only the file that the word
+names counts.
 
-The words begin at 0 in each attempt of the program. So each is written into a file beside, too,
-from which the next attempt writes them anew; nobody reads the file meanwhile. Over several nodes
-each node has such a file, and the next attempt takes that of its root's node.
+The words begin at 0 in each attempt of the program. So each word is also written into a file, the
+copy, from which the next attempt restores the words; within an attempt nobody reads it. Over
+several nodes each node has such a copy, and the next attempt uses the copy of its root's node.
 """
 
 from __future__ import annotations
@@ -23,26 +24,26 @@ from typing import Any, NamedTuple
 from ...host.errors import FtrmaError, NodeLost
 from .shelf import Far
 
-FIRST, BLOCK, STORES = 32768, 256, 128  # words of the stores; of one store; stores at once
+FIRST, BLOCK, STORES = 32768, 256, 128  # first word; words of one store; most stores at a time
 MOST_SHELVES = 64
-# Words of a store. Only the root writes the first ones, and each shelf's holder its own.
+# Words of a store. The root alone writes the words before TABLE, a shelf's holder those from there.
 GENERATION = 0  # number of the recovery that has opened the store; 0: it is closed
 ROUND = 1  # number of the newest recovery that has begun
 HALTED = 2  # why a recovery has ended early: 1 + the place that died in it; see `FAILED`
 LOST = 3  # mask of the shelves that are lost
-SHELVES = 4
-IDENTITY = 5  # a number that tells the store from others of its name
-ATTEMPT = 6  # of the program, that has made or attached the store last
+SHELVES = 4  # number of shelves
+IDENTITY = 5  # a number that tells the store from other stores of its name
+ATTEMPT = 6  # the newest attempt of the program that has made or attached the store
 SEAT = 16  # 1 + the place that a shelf belongs to; 0: none
 TABLE = SEAT + MOST_SHELVES
-DIRTY = TABLE + MOST_SHELVES  # something has been committed to the shelf
-FAILED = (1 << 63) - 1  # of HALTED: another error than a death
+DIRTY = TABLE + MOST_SHELVES  # 1: something has been committed to the shelf
+FAILED = (1 << 63) - 1  # value of HALTED: another error than a death
 
 PLACE_BITS, ROUND_BITS = 20, 24
 
 
 class Row(NamedTuple):
-    """Row of the table: the places of a shelf; -1: nobody."""
+    """A row of the table: the holder and the keeper of a shelf; -1: there is none."""
 
     holder: int
     keeper: int
@@ -63,9 +64,9 @@ class Table:
     """The words of a store, as one place sees them.
 
     Args:
-        words: that all places share.
-        index: of the store among those of this attempt.
-        path: of the copy, which is there unless `make` is true; None: there is one place only.
+        words: the words that all places share.
+        index: index of the store among those of this attempt.
+        path: path of the copy, which exists unless `make` is true; None: there is only one place.
         others: the other nodes, which have copies, too.
     """
 
@@ -75,7 +76,7 @@ class Table:
         self._copy = self._open(path, make) if path else memoryview(bytearray(BLOCK * 8)).cast("Q")
         self._name, self._others = path.name if path else "", others
         for files, place in others:
-            with suppress(NodeLost, FileNotFoundError):  # the latter: `renew` makes it
+            with suppress(NodeLost, FileNotFoundError):  # if there is no copy, `renew` makes it
                 if make:
                     files.make(place, self._name, BLOCK * 8)
                 else:
@@ -97,13 +98,14 @@ class Table:
         return int(self._words.load(self.base + word))
 
     def put(self, word: int, value: int) -> None:
-        """Write a word, as its only writer: the copy first, since a death may come between."""
+        """Write a word, as its only writer; the copy comes first, since a death may come between.
+        """
         self._copy[word] = value
         self._send(8 * word, value.to_bytes(8, "little"))
         self._words.store(self.base + word, value)
 
     def _send(self, at: int, data: Any) -> None:
-        """Write into the copies on the other nodes."""
+        """Write bytes into the copies on the other nodes."""
         for files, place in self._others:
             with suppress(NodeLost):
                 files.write(place, self._name, at, data)
@@ -122,16 +124,16 @@ class Table:
         return [Row.of(int(word)) for word in self._row_of_words(TABLE)]
 
     def seats(self) -> list[int]:
-        """The place that each shelf belongs to; -1: none."""
+        """Return the place to which each shelf belongs; -1: none."""
         return [int(word) - 1 for word in self._row_of_words(SEAT)]
 
     def _row_of_words(self, first: int) -> Any:
         return self._words.read(self.base + first, max(self.get(SHELVES), 1))[:self.get(SHELVES)]
 
     def renew(self) -> None:
-        """Write the words of an earlier attempt anew; the store stays closed."""
+        """Restore the words of an earlier attempt from the copy; the store stays closed."""
         for files, place in self._others:
-            with suppress(NodeLost):  # also where no store was before
+            with suppress(NodeLost):  # a node that had no copy gets one, too
                 files.make(place, self._name, BLOCK * 8)
         self._send(0, self._copy.cast("B"))
         for word, value in enumerate(self._copy):
@@ -140,18 +142,18 @@ class Table:
 
 
 def table_path(directory: Path | None, name: str) -> Path | None:
-    """Path of the copy of a store's table."""
+    """Return the path of the copy of a store's table."""
     return directory and directory / f"own-store-{_mark(name)}"
 
 
 def shelf_path(directory: Path, name: str, identity: int, shelf: int, row: Row) -> Path:
-    """Path of the file of a shelf that a row of the table of a store names."""
+    """Return the path of the file of a shelf that a row of the store's table names."""
     of = f"{_mark(name)}-{identity:x}"
     return directory / f"own-shelf-{of}-{shelf}-{row.made}-{row.keeper}-"
 
 
 def files_of(directory: Path, keeper: int) -> list[Path]:
-    """Files of shelves that a place keeps."""
+    """Return the files of shelves that a place keeps."""
     return list(directory.glob(f"own-shelf-*-*-*-*-{keeper}-[ab]"))
 
 
@@ -162,7 +164,7 @@ def remove(directory: Path, name: str) -> None:
 
 
 def of_mask(mask: int) -> tuple[int, ...]:
-    """Return the shelves that a word has the bits of."""
+    """Return the shelves whose bits are set in a mask."""
     return tuple(shelf for shelf in range(mask.bit_length()) if mask >> shelf & 1)
 
 
@@ -171,10 +173,10 @@ def _mark(name: str) -> str:
 
 
 def check_shelves(count: int) -> None:
-    """Refuse more shelves than a table has rows.
+    """Refuse a number of shelves that is 0, or greater than the number of rows of a table.
 
     Raises:
-        FtrmaError: there are too many, or none.
+        FtrmaError: there are too many shelves, or none.
     """
     if not 0 < count <= MOST_SHELVES:
         raise FtrmaError(f"store: {count} places; a store is for 1 to {MOST_SHELVES} active places")

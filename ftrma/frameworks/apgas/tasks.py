@@ -1,4 +1,4 @@
-"""Tasks: how they run, and how their exceptions travel."""
+"""Tasks: how they run, and how their exceptions come to another place."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ UNWINDS = (Rollback, Ended, KeyboardInterrupt, GeneratorExit)
 
 
 class Scope(Protocol):
-    """Interface of the finish in which a task and its asyncs count, as its place sees it."""
+    """Interface of the finish that counts a task and the tasks it starts, as its place sees it."""
 
     def begin(self) -> Scope:
-        """Count a task that this one starts at its own place; its scope."""
+        """Count a task that the running task starts at its own place; return the new task's scope.
+        """
 
     def end(self) -> None:
         """Count the end of a task."""
@@ -30,11 +31,11 @@ class Scope(Protocol):
 
 
 def run(scheduler: Scheduler, scope: Scope, body: Body, kind: str, source: int) -> None:
-    """Run a task to its end, on a thread of the pool; its exceptions go to its finish.
+    """Run a task to its end, on a thread of the pool; pass its exceptions to its finish.
 
     Args:
-        kind: of the task, as a trace has it.
-        source: the place that has started it.
+        kind: kind of the task, as a trace shows it.
+        source: the place that has started the task.
     """
     _, errors = execute(scheduler, scope, body, kind, source)
     for error in errors:
@@ -44,9 +45,9 @@ def run(scheduler: Scheduler, scope: Scope, body: Body, kind: str, source: int) 
 
 def execute(scheduler: Scheduler, scope: Scope, body: Body, kind: str, source: int
             ) -> tuple[Any, list[Exception]]:
-    """Call a function as a task of a scope; its value, and its exceptions."""
+    """Call a function as a task of a scope; return its value and its exceptions."""
     worker = scheduler.current()
-    worker.scope = scope  # it becomes another one inside of finishes
+    worker.scope = scope  # a finish replaces it while the task is inside of the finish
     function, args, kwargs = body
     value, errors, timeline = None, [], scheduler.timeline
     if timeline is not None:
@@ -57,7 +58,7 @@ def execute(scheduler: Scheduler, scope: Scope, body: Body, kind: str, source: i
         raise
     except BaseException as error:
         errors.append(as_exception(error))
-    while worker.scope is not scope:  # the finish was entered, and not left
+    while worker.scope is not scope:  # the task has entered this finish and not left it
         finish: Any = worker.scope
         finish.close()
         errors += [*finish.errors, RuntimeError("a task has ended inside of a finish that it had "
@@ -70,20 +71,20 @@ def execute(scheduler: Scheduler, scope: Scope, body: Body, kind: str, source: i
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return a function's name for people."""
-    function = getattr(function, "func", function)  # of a partial one
+    """Return a function's name, for messages and traces."""
+    function = getattr(function, "func", function)  # the function of a functools.partial
     return str(getattr(function, "__qualname__", type(function).__qualname__))
 
 
 def as_exception(error: BaseException) -> Exception:
-    """Return what a finish can hold of an error: SystemExit of a task ends no place."""
+    """Return an error as a finish can hold it; SystemExit of a task does not end the place."""
     if isinstance(error, Exception):
         return error
     return RemoteError(f"{type(error).__name__} in a task: {error}")
 
 
 def portable(error: Exception, place: int) -> Exception:
-    """Return an exception that can be pickled, with the traceback of this place as a note."""
+    """Return an exception that can be pickled; its note is the traceback of this place."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     if sys.version_info >= (3, 11) and not hasattr(error, "__notes__"):
         error.add_note(f"at place {place}:\n{text}")
