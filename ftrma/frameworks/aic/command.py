@@ -1,4 +1,4 @@
-"""The command ``ftrma aic``: its words, and the packaged programs that it runs."""
+"""The command ``ftrma aic``: its arguments, and the packaged programs that it runs."""
 
 from __future__ import annotations
 
@@ -113,10 +113,10 @@ def invocation(arguments: argparse.Namespace) -> Invocation:
 
 
 def words_of(option: Option, value: str | None, fits: bool, program: str) -> list[str]:
-    """The words of an option, if it is given.
+    """Return the words of an option for the program, if it is given.
 
     Raises:
-        ValueError: it is out of range, or for another program.
+        ValueError: the option is out of range, or is for another program.
     """
     name = f"--{option.name}"
     if value is None:
@@ -129,10 +129,10 @@ def words_of(option: Option, value: str | None, fits: bool, program: str) -> lis
 
 
 def snapshot(word: str) -> str:
-    """The mode of snapshots and when there is one, as the program has it.
+    """Return the mode of snapshots and their interval, in the form that the program takes.
 
     Raises:
-        ValueError: it is no mode, or no time.
+        ValueError: it is no mode, or no interval.
     """
     mode, _, when = word.partition(":")
     if word == "none" or (mode in MODES and (when == "daly" or re.fullmatch(r"[1-9]\d{0,14}u",
@@ -149,7 +149,7 @@ def check_input(word: str, completes: bool) -> None:
     """Refuse a file that cannot be read.
 
     Raises:
-        ValueError: with its name, and the remedy.
+        ValueError: the file cannot be read; the text has its name, and the remedy.
     """
     if word.partition(":")[0] in ((PLANTED,) if completes else KINDS):
         return

@@ -1,7 +1,7 @@
 """Matrix completion: the model that users fit.
 
-The values are brought to mean 0 and standard deviation 1 first, so that one length of the steps
-fits all units; the factors that the model shows are of the values as they were given.
+The values are first scaled to mean 0 and standard deviation 1, so that the same length of the steps
+suits all units. The factors that the model shows are for the values as they were given.
 """
 
 from __future__ import annotations
@@ -30,46 +30,46 @@ class MatrixCompletion:
 
     Entry (i, j) is approximated by ``mean_ + row_biases_[i] + column_biases_[j] + row_factors_[i] @
     column_factors_[j]``. The factors are found by NOMAD: slots keep the factors of rows, columns
-    travel from slot to slot, and no slot waits for another one. The order of the visits is by
-    chance then, so two runs on several slots have different factors, of about equal error. A run on
-    one slot has the same ones always.
+    travel from slot to slot, and no slot waits for another one. So the order of the visits varies,
+    and two runs on several slots have different factors, with about the same error. A run on one
+    slot always has the same factors.
 
-    Parameters are checked by `fit`. `get_params`, `set_params` and scikit-learn's ``clone`` work as
-    for scikit-learn's estimators.
+    `fit` checks the parameters. `get_params`, `set_params` and scikit-learn's ``clone`` work as for
+    scikit-learn's estimators.
 
     Args:
-        rank: factors of each row and of each column.
+        rank: number of factors of each row and of each column.
         regularization: lambda, at each entry, for values of standard deviation 1. The default is
             for many entries and little noise; for ratings by people 0.05 to 0.15 is usual.
-        step: eta, of the length of a step, ``1.5 * step / (1 + decay * t**1.5)``, for values of
+        step: eta in the length of a step, ``1.5 * step / (1 + decay * t**1.5)``, for values of
             standard deviation 1; t is the number of visits that the column has had for each slot.
-        decay: beta.
-        epochs: visits of each column for each slot, at the end of which the run ends.
+        decay: beta in the length of a step.
+        epochs: number of visits of each column, for each slot, after which the run ends.
         rmse: the run ends earlier if the root of the mean square of the errors at the known entries
-            has come down to this, in the unit of the values; None: it does not.
-        seed: of the first factors, and of the ways of the columns; 0 to 2**32 - 1.
-        owner: slot of a column's next visit: "random": any; "ring": the next one.
-        biases: subtract how much each row and each column is above the mean, before factors are
-            found: of advantage for ratings by people.
-        snapshot: how snapshots are taken; None: none is, and a failure begins the run anew.
-        pace: seconds that an update, a step on one entry, takes at least, by sleeping, to emulate
-            slow machines; a list has one of each slot. 0: as long as it takes.
-        progress: True: slot 0 tells it on standard error; or a function that slot 0 calls with
-            `CompletionProgress`, some times a second.
+            has come down to this, in the unit of the values; None: it does not end earlier.
+        seed: seed of the first factors and of the ways of the columns; 0 to 2**32 - 1.
+        owner: the slot of a column's next visit: "random": any slot; "ring": the next slot.
+        biases: before factors are found, subtract from each entry how much its row and its column
+            are above the mean; of advantage for ratings by people.
+        snapshot: how snapshots are taken; None: no snapshots, so a failure begins the run anew.
+        pace: least number of seconds for an update (a step on one entry), reached by sleeping, to
+            emulate slow machines; a list has one number for each slot. 0: no sleeping.
+        progress: True: slot 0 prints the progress on standard error; or a function that slot 0
+            calls with `CompletionProgress`, some times a second.
 
     Attributes:
         row_factors_: (n, rank); zeros in rows without a known entry.
         column_factors_: (m, rank); zeros in columns without a known entry.
-        mean_: of the known values.
+        mean_: mean of the known values.
         row_biases_, column_biases_: (n,) and (m,); zeros without `biases`.
         rmse_: the root of the mean square of the errors at the known entries.
         stats_: numbers of the run, of all slots together: "updates" (entries on which a step was
-            taken) and "visits" of columns, with those before a snapshot that was loaded; of this
-            attempt "seconds", "records", "bytes", "snapshots", "snapshot_bytes",
+            taken) and "visits" of columns, including those before a snapshot that was loaded; of
+            this attempt "seconds", "records", "bytes", "snapshots", "snapshot_bytes",
             "snapshot_entries" (columns in them that were queued, packed or under way),
-            "computing_s", "idle_s"; and "attempts". Of a run that had ended before a failure
-            "updates" and "visits" alone.
-        history_: at slot 0 the progress, over attempts as long as its process lives.
+            "computing_s", "idle_s"; and "attempts". For a run that had ended before a failure only
+            "updates" and "visits".
+        history_: at slot 0 the progress, over all attempts for as long as its process lives.
     """
 
     mean_: float
@@ -98,7 +98,7 @@ class MatrixCompletion:
         """Return the parameters by name.
 
         MPI: local.
-        Fault: nothing happens in it.
+        Fault: a death elsewhere has no effect on it.
         """
         return {name: getattr(self, name) for name in _PARAMETERS}
 
@@ -109,7 +109,7 @@ class MatrixCompletion:
             ValueError: there is no such parameter.
 
         MPI: local.
-        Fault: nothing happens in it.
+        Fault: a death elsewhere has no effect on it.
         """
         for name, value in params.items():
             if name not in _PARAMETERS:
@@ -130,23 +130,25 @@ class MatrixCompletion:
             shape: tuple[int, int] | None = None) -> MatrixCompletion:
         """Find the factors from known entries.
 
-        Each slot gives all entries, and takes those of its block of rows; blocks have about as many
-        entries each. Each slot has the whole result. Slot 0 warns if `rmse` was not reached.
+        Each slot gives all entries, and uses those of its block of rows; all blocks have about as
+        many entries. Each slot gets the whole result. Slot 0 warns if `rmse` was not reached.
 
         Args:
             rows, cols: row and column of each entry, from 0, (k,) integers.
-            values: (k,) numbers.
-            shape: rows and columns of the matrix; None: up to the last ones that have an entry.
+            values: the entries, (k,) numbers.
+            shape: numbers of rows and columns of the matrix; None: up to the last row and the last
+                column that have an entry.
 
         Raises:
-            TypeError: ids are not integers, or values no real numbers.
-            ValueError: there is no entry, one lies outside of the matrix or is NaN or infinite,
-                lengths differ, a parameter is out of its range, or the steps were too long.
+            TypeError: ids are not integers, or values are not real numbers.
+            ValueError: there is no entry, an entry lies outside of the matrix or is NaN or
+                infinite, lengths differ, a parameter is out of its range, or the steps were too
+                long.
 
         MPI: collective over all slots; no slot waits for another one until the end. Claims the
             job's failures.
-        Fault: unwinds when all go back. In the next attempt the run goes on from the newest
-            snapshot.
+        Fault: raises `Rollback` when all slots go back. In the next attempt the run goes on from
+            the newest snapshot.
         """
         known = known_entries(rows, cols, values, shape)
         mean, row, column = known.values.mean(), *map(np.zeros, known.shape)
@@ -174,13 +176,13 @@ class MatrixCompletion:
         """Return the approximations of some entries, (k,).
 
         Args:
-            rows, cols: of each of them, as in `fit`.
+            rows, cols: row and column of each of these entries, as in `fit`.
 
         Raises:
-            ValueError: the model is not fitted, lengths differ, or an id is not of the matrix.
+            ValueError: the model is not fitted, lengths differ, or an id is not in the matrix.
 
         MPI: local.
-        Fault: nothing happens in it.
+        Fault: a death elsewhere has no effect on it.
         """
         if not hasattr(self, "row_factors_"):
             raise ValueError("predict: the model is not fitted yet; call fit(rows, cols, values)")
@@ -199,13 +201,13 @@ class MatrixCompletion:
         It is scikit-learn's ``neg_root_mean_squared_error``, in the unit of the values, and not R2.
 
         Args:
-            rows, cols, values: entries, as in `fit`; usually others than those.
+            rows, cols, values: entries as in `fit`; usually entries that were not given to `fit`.
 
         Raises:
             ValueError: as in `predict` and `fit`.
 
         MPI: local.
-        Fault: nothing happens in it.
+        Fault: a death elsewhere has no effect on it.
         """
         predicted = self.predict(rows, cols)
         wanted = values_of(values)
@@ -219,7 +221,7 @@ class MatrixCompletion:
     # ---- inner ------------------------------------------------------------------------------
 
     def _rules(self, deviation: float) -> Rules:
-        """The parameters, checked, for values of standard deviation 1."""
+        """Return the parameters, checked, for values of standard deviation 1."""
         rank = whole("rank", self.rank, 1, 10_000)
         epochs = whole("epochs", self.epochs, 1, 10**9)
         seed = whole("seed", self.seed, 0, MOST_IDS)
@@ -240,7 +242,7 @@ class MatrixCompletion:
                      (self.rmse or 0.0) / deviation, seed, self.owner)
 
     def _take(self, found: Found, known: Known, deviation: float) -> None:
-        """Have the factors that were found, of the values as they were given."""
+        """Take over the factors that were found, scaled for the values as they were given."""
         self.stats_ = found.stats
         self.row_factors_ = found.rows
         self.row_factors_[np.bincount(known.rows, minlength=known.shape[0]) == 0] = 0.0

@@ -20,10 +20,10 @@ from .modes import SnapshotMode
 from .rings import Rings
 from .worker import Worker
 
-PROGRESS_S = 0.5  # between two lines
-PIECE_S = 0.002  # of a piece of work at a pace that is slower than the machine
+PROGRESS_S = 0.5  # least time between two lines
+PIECE_S = 0.002  # time of a piece of work at a pace that is slower than the machine
 JUDGED = 0.25  # epochs between two looks at the error in a process that is alone
-# The variables by which launchers tell a process who it is.
+# The variables by which launchers tell a process its rank.
 LAUNCHED = ("OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 
 Part = tuple[list[AnyArray], dict[str, float]]
@@ -31,18 +31,18 @@ Part = tuple[list[AnyArray], dict[str, float]]
 
 @dataclass(frozen=True)
 class CompletionProgress:
-    """A matrix completion as slot 0 sees it.
+    """The progress of a matrix completion, as slot 0 sees it.
 
     Attributes:
-        seconds: since this attempt began the run.
-        updates: entries on which a step was taken, of all slots, with those before a snapshot that
-            was loaded.
+        seconds: time since this attempt began the run.
+        updates: number of entries on which a step was taken, by all slots, including those before
+            a snapshot that was loaded.
         rmse: the root of the mean square of the errors at the known entries, each before its newest
-            step, in the unit of the values; NaN: not all slots have told theirs yet.
-        snapshots: that have begun in this attempt.
+            step, in the unit of the values; NaN: not all slots have reported yet.
+        snapshots: number of snapshots that have begun in this attempt.
         attempt: number of the attempt, from 1; 0: nothing is protected.
-        time: of day, in seconds since the epoch.
-        updates_per_s: since the begin of this attempt.
+        time: time of day, in seconds since the epoch.
+        updates_per_s: updates per second since the beginning of this attempt.
     """
 
     seconds: float
@@ -66,7 +66,7 @@ class Told:
         deviation: standard deviation of the values.
 
     Attributes:
-        key: under which the progress is kept for later attempts; "": it is not.
+        key: the name under which the progress is kept for later attempts; "": it is not kept.
         history: the progress so far.
     """
 
@@ -75,11 +75,11 @@ class Told:
         self._progress, self._deviation = progress, deviation
         self.key = ""
         self.history: list[CompletionProgress] = []
-        self._first: tuple[float, int] | None = None  # seconds and updates, of this attempt
+        self._first: tuple[float, int] | None = None  # first seconds and updates of this attempt
         self._told_s = float("-inf")
 
     def remember(self, key: str) -> None:
-        """Begin with the progress of attempts before, if this process has made them."""
+        """Begin with the progress of earlier attempts, if this process has taken part in them."""
         self.key = key
         self.history = [CompletionProgress(s, int(u), e, int(k), int(a), when, rate)
                         for s, u, e, k, a, when, rate in kept.get(key, ())]
@@ -111,10 +111,10 @@ class Found:
     """The result of a run: factors of all rows and columns, of scaled values.
 
     Attributes:
-        rows, columns: factors of each.
+        rows, columns: factors of each row and of each column.
         stats: see `completion.MatrixCompletion`.
         diverged: the errors have grown beyond all bounds on some slot.
-        slot: this one.
+        slot: this slot.
     """
 
     rows: Floats
@@ -135,7 +135,7 @@ def find(rules: Rules, known: Known, snapshot: SnapshotMode | None,
         told: takes the progress, at slot 0.
 
     MPI: collective over all slots.
-    Fault: unwinds when all go back.
+    Fault: raises `Rollback` when all slots go back.
     """
     if not any(name in os.environ for name in LAUNCHED) and "mpi4py.MPI" not in sys.modules:
         (pace_s,) = _paces(pace, 1)
@@ -154,7 +154,7 @@ def find(rules: Rules, known: Known, snapshot: SnapshotMode | None,
 
 
 def _paces(pace: float | list[float], size: int) -> list[float]:
-    """The pace of each slot."""
+    """Return the pace of each slot."""
     paces = [float(pace)] * size if isinstance(pace, int | float) else [*map(float, pace)]
     if len(paces) != size or not 0 <= min(paces) <= max(paces) < np.inf:
         raise ValueError(f"pace={pace!r}: give seconds, or a list of {size}, none negative")
@@ -162,7 +162,7 @@ def _paces(pace: float | list[float], size: int) -> list[float]:
 
 
 def _work(pace_s: float) -> int:
-    """Entries in one piece of work."""
+    """Return the number of entries in one piece of work."""
     return max(1, int(min(WORK, PIECE_S / pace_s))) if pace_s else WORK
 
 
@@ -206,13 +206,13 @@ def _carry_out(execution: Execution, rules: Rules, known: Known, pace_s: float) 
 
 
 def _result(made: CompletionWorkload) -> dict[str, AnyArray]:
-    """A slot's part of the result."""
+    """Return a slot's part of the result."""
     return {"rows": made.row_factors, "columns": made.columns(),
             "numbers": np.array([made.updates, made.visits, made.diverged], np.int64)}
 
 
 def _mine(outcome: Outcome) -> Part:
-    """A slot's part of the result, and its numbers of the run."""
+    """Return a slot's part of the result, and its numbers of the run."""
     arrays = [outcome.arrays[name] for name in ("rows", "columns", "numbers")]
     if outcome.ended_before:
         return arrays, {}
@@ -225,7 +225,7 @@ def _mine(outcome: Outcome) -> Part:
 
 
 def _put_together(known: Known, parts: list[Part], slot: int) -> Found:
-    """The result, from the parts of all slots."""
+    """Return the result, put together from the parts of all slots."""
     rows, tokens, numbers = zip(*(arrays for arrays, _ in parts), strict=True)
     whole = np.concatenate(tokens)
     ids = whole[:, 0].astype(np.int64)

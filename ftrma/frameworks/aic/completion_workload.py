@@ -1,14 +1,15 @@
-"""Matrix completion by NOMAD on one slot: its rows stay, columns come and go.
+"""Matrix completion by NOMAD on one slot: the slot's rows stay, columns come and go.
 
-A matrix is approximated by H W: `rank` factors for each row and for each column. A slot has the
-factors of a block of rows, for good. The factors of a column are a *token*, which is at exactly one
-place at any time: queued at a slot, packed there for another one, or on the way. A visit of a
-column at a slot is a step of stochastic gradient descent for each entry that the column has in the
-slot's rows; nothing else reads or writes these factors then, so there are no locks.
+A matrix is approximated by H W, which have `rank` factors for each row and for each column. A slot
+has the factors of a block of rows, during the whole run. The factors of a column are a *token*,
+which is at exactly one place at any time: queued at a slot, packed there for another slot, or on
+the way. A visit of a column at a slot is a step of stochastic gradient descent for each entry of
+the column in the slot's rows. Nothing else reads or writes these factors meanwhile, so there are no
+locks.
 
-A token says how many visits it has had. The slot of the next visit follows from the column and that
-number alone, so nothing but the tokens, the rows' factors and the errors is the state of a slot.
-After `epochs` visits for each slot a column stays where it is: the run is over when all do.
+A token has the number of its visits so far. The slot of the next visit follows from the column and
+that number alone, so the state of a slot is the tokens, the rows' factors and the errors. After
+`epochs` visits for each slot a column stays where it is; when all columns stay, the run is over.
 
 Source: Yun et al., "NOMAD: Non-locking, stochastic multi-machine algorithm for asynchronous and
 decentralized matrix completion" (2014); the step length is that of its section 5.1.
@@ -27,20 +28,20 @@ from .kinds import AnyArray, Append, Bytes, Floats
 
 HEAD = 2  # numbers in front of a token's factors: the column, and its visits so far
 WORK = 50_000  # entries in one piece of work: about 1 ms (measured: 17 ns each at rank 20)
-MOST_TOKENS = 1_000  # in one piece of work
-BLOCK = 4096  # rows whose first factors are drawn together, whoever has them
+MOST_TOKENS = 1_000  # tokens in one piece of work
+BLOCK = 4096  # rows whose first factors are drawn together, whichever slots have these rows
 FIRST = 0.1  # standard deviation of the first factors (chosen: of 0.05 to 0.3 the fewest epochs)
-BLOWN_UP = 1e3  # mean square of the errors, of values that have 1: too long steps lead beyond it
+BLOWN_UP = 1e3  # greatest mean square of the errors (1 for the values): more means too long steps
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Parameters of a model, checked; see `completion.MatrixCompletion`.
+    """The checked parameters of a model, see `completion.MatrixCompletion`.
 
     Attributes:
         rank, regularization, step, decay, seed, owner: as there.
-        epochs: visits of each column for each slot.
-        rmse: the root of the mean square of the errors at which the run ends; 0: it does not.
+        epochs: number of visits of each column, for each slot.
+        rmse: the root of the mean square of the errors at which the run ends; 0: no such end.
     """
 
     rank: int
@@ -53,19 +54,19 @@ class Rules:
     owner: str
 
     def steps(self, rounds: Floats) -> Floats:
-        """Length of the steps of columns that have had so many visits for each slot."""
+        """Return the length of the steps of columns, by their numbers of visits for each slot."""
         lengths: Floats = 1.5 * self.step / (1 + self.decay * rounds**1.5)
         return lengths
 
     def first_rows(self, first: int, last: int) -> Floats:
-        """The factors that rows first to last - 1 begin with, on whatever slot."""
+        """Return the first factors of rows first to last - 1, which do not depend on the slot."""
         blocks = range(first // BLOCK, -(-last // BLOCK))
         drawn = [self._draw(1, block, BLOCK) for block in blocks]
         rows = np.concatenate([*drawn, np.empty((0, self.rank))])
         return np.ascontiguousarray(rows[first - first // BLOCK * BLOCK:][:last - first])
 
     def first_columns(self, columns: int) -> Floats:
-        """The factors that the columns begin with."""
+        """Return the first factors of the columns."""
         return self._draw(2, 0, columns)
 
     def _draw(self, what: int, block: int, count: int) -> Floats:
@@ -73,7 +74,7 @@ class Rules:
             0, FIRST, (count, self.rank))
 
     def places(self, column: Ints, visits: Ints, size: int) -> Ints:
-        """The slot at which each of these columns has its next visit."""
+        """Return the slot at which each of these columns has its next visit."""
         if self.owner == "ring":
             return (column + visits) % size
         with np.errstate(over="ignore"):  # the finalizer of SplitMix64 (Steele et al. 2014)
@@ -87,14 +88,14 @@ class Rules:
 
 @dataclass(frozen=True)
 class Share:
-    """A slot's entries, and what it has to know of the others'.
+    """A slot's entries, and facts about the entries of all slots.
 
     Attributes:
-        entries: by column; rows are counted from `first`, the weights are the values, whose mean is
-            0 and whose mean square is 1 over all slots.
+        entries: the slot's entries by column; rows are counted from `first`, and the weights are
+            the values, which have mean 0 and mean square 1 over all slots.
         first, last: the slot has the rows first to last - 1.
-        wanted: columns that have an entry anywhere, ascending.
-        total: entries of all slots.
+        wanted: the columns that have an entry on any slot, ascending.
+        total: number of entries of all slots.
     """
 
     entries: Columns
@@ -105,7 +106,7 @@ class Share:
 
 
 class Tokens:
-    """A queue of tokens in one array, so that a record, or a snapshot, is a part of it."""
+    """A queue of tokens in one array, of which records and snapshots are stretches."""
 
     def __init__(self, width: int) -> None:
         self._array = np.empty((16, width))
@@ -113,14 +114,14 @@ class Tokens:
 
     @property
     def rows(self) -> Floats:
-        """All tokens, the oldest one first: a view, valid until the next call of `add`."""
+        """Return all tokens, the oldest one first: a view, valid until the next call of `add`."""
         return self._array[self._begin:self._end]
 
     def __len__(self) -> int:
         return self._end - self._begin
 
     def add(self, tokens: Floats) -> None:
-        """Queue copies of tokens, which are not a part of this queue."""
+        """Queue copies of tokens; these must not be views of this queue."""
         if self._end + len(tokens) > len(self._array):
             old = self.rows
             if 2 * (len(old) + len(tokens)) > len(self._array):
@@ -131,7 +132,7 @@ class Tokens:
         self._end += len(tokens)
 
     def drop(self, count: int) -> None:
-        """Leave out the oldest ones."""
+        """Remove the oldest tokens."""
         self._begin += count
         if self._begin == self._end:
             self._begin = self._end = 0
@@ -141,19 +142,19 @@ class CompletionWorkload:
     """A slot's part of a matrix completion, for the worker.
 
     Args:
-        rules: the same on all slots.
-        share: this slot's.
-        me, size: number of this slot, and of all slots.
-        limit_bytes: longest record that `send` appends.
-        work: entries in one piece of work, if one column does not have more.
+        rules: the parameters, the same on all slots.
+        share: this slot's share of the entries.
+        me, size: the number of this slot, and how many slots there are.
+        limit_bytes: greatest size of a record that `send` appends.
+        work: entries in one piece of work, unless one column has more.
 
     Attributes:
-        row_factors: of the slot's rows, (rows, rank).
-        queue: columns that are to be visited here.
+        row_factors: factors of the slot's rows, (rows, rank).
+        queue: columns that are waiting for their visit here.
         finished: columns that have had all their visits.
         errors: for each column the sum of the squares of the errors of the slot's entries, each
             before its last step.
-        updates, visits: entries that have been stepped on here, and columns that have been visited.
+        updates, visits: number of steps on entries that were taken here, and of visits of columns.
         diverged: errors have grown beyond all bounds, since the steps were too long.
     """
 
@@ -223,18 +224,18 @@ class CompletionWorkload:
                 tokens.drop(len(some))
 
     def passive(self) -> bool:
-        """There is no column here that is to be visited, here or elsewhere."""
+        """Say whether no column here has visits left, here or elsewhere."""
         return not len(self.queue) and not any(map(len, self._packed))
 
     def arrays(self) -> dict[str, AnyArray]:
-        """The state of this slot: with the records on the way it has each column exactly once."""
+        """Return the state; those of all slots and the records under way have each column once."""
         return {"row_factors": self.row_factors, "queue": self.queue.rows,
                 "packed": np.concatenate([tokens.rows for tokens in self._packed]),
                 "finished": self.finished.rows, "errors": self.errors,
                 "numbers": np.array([self.updates, self.visits], np.int64)}
 
     def load(self, arrays: Mapping[str, AnyArray]) -> None:
-        """Take the state from a snapshot."""
+        """Take over the state of a snapshot."""
         self.row_factors[:] = arrays["row_factors"]
         self.errors[:] = arrays["errors"]
         self.updates, self.visits = map(int, arrays["numbers"])
@@ -245,30 +246,30 @@ class CompletionWorkload:
         self._sort(arrays["packed"])
 
     def status(self) -> Floats:
-        """Squares of the errors, entries, updates and visits of this slot."""
+        """Return the squares of the errors, and the entries, updates and visits of this slot."""
         return np.array([self.errors.sum(), self.share.entries.ptr[-1], self.updates, self.visits])
 
     def ended(self, statuses: Floats) -> bool:
-        """The error that is asked for is reached, or it has grown beyond all bounds."""
+        """Say whether the error has come down to `rmse`, or has grown beyond all bounds."""
         squares, entries = statuses[:, 0].sum(), statuses[:, 1].sum()
         if not entries >= self.share.total:
-            return False  # NaN: a slot has not told its part yet
+            return False  # NaN: a slot has not reported its part yet
         return not squares < BLOWN_UP * self.share.total or bool(
             squares <= self.rules.rmse**2 * entries)
 
     # ---- more -------------------------------------------------------------------------------
 
     def columns(self) -> Floats:
-        """All tokens that are here: the column, its visits, its factors."""
+        """Return all tokens that are here: the column, its visits, its factors."""
         return np.concatenate([self.queue.rows, self.finished.rows,
                                *(tokens.rows for tokens in self._packed)])
 
     def entries(self) -> int:
-        """Number of columns here that are messages: queued, or packed for another slot."""
+        """Count the columns here that are messages: queued, or packed for another slot."""
         return len(self.queue) + sum(map(len, self._packed))
 
     def entries_of(self, data: Bytes) -> int:
-        """Number of columns in a record."""
+        """Count the columns in a record."""
         return len(np.frombuffer(data, np.float64)) // self.width
 
     def _sort(self, tokens: Floats) -> None:

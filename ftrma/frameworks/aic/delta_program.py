@@ -1,9 +1,9 @@
-"""Delta-accumulative programs: what a user writes, and what is refused of it.
+"""Delta-accumulative programs: the class that users derive from, and the checks of it.
 
-Each vertex has a *value* and a *delta*, what has come to it and was not handed on. An update takes
-the delta into the value and sends messages made of it along the edges; a message is accumulated
-into the delta of the vertex that it comes to. Accumulating is commutative and associative, so the
-order of updates does not matter, and nobody waits.
+Each vertex has a *value* and a *delta*: what has come to it and was not handed on yet. An update
+takes the delta into the value, makes a message from it, and sends that along the edges. A message
+is accumulated into the delta of each vertex to which it comes. Accumulating is commutative and
+associative, so the order of updates does not matter, and no slot has to wait.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ RECOVERIES = ("all", "survivors")
 
 
 class Block:
-    """Some vertices of a slot, as a program sees them; arrays are made when they are asked for.
+    """Some vertices of a slot, as a program sees them; arrays are made when they are first used.
 
     Args:
-        part: of the graph.
+        part: the slot's part of the graph.
         rows: numbers of the vertices among those of the slot; None: all.
-        value, delta: of all vertices of the slot.
+        value, delta: values and deltas of all vertices of the slot.
         n: number of vertices of the graph.
 
     Attributes:
-        ids: of the vertices, (k,) int64.
+        ids: ids of the vertices, (k,) int64.
         degree: number of edges that leave each vertex, (k,) int64.
         value, delta: of each vertex, (k,); only `DeltaProgram.init` writes them.
         n: see above.
@@ -69,16 +69,16 @@ class DeltaProgram:
         accumulate: a NumPy function of two arguments, commutative and associative, such as np.add,
             np.minimum or np.maximum.
         zero: accumulating it changes nothing: 0 for np.add, np.inf for np.minimum.
-        dtype: of values, deltas and messages: a float or an integer.
+        dtype: dtype of values, deltas and messages: a float or an integer.
         weight: the weight of an edge is added to a message ("plus"), multiplies it ("times"), or is
             not used (None).
-        factor: a delta becomes smaller by this factor at least on its way over one edge, summed
-            over all edges of a vertex; None: that is not known. By it errors have bounds.
-        linear: ``send(v, a + b) == send(v, a) + send(v, b)``; the recovery "survivors" needs it of
+        factor: the messages made from a delta, summed over all edges of a vertex, are at most this
+            factor times the delta; None: that is not known. The factor gives bounds of errors.
+        linear: ``send(v, a + b) == send(v, a) + send(v, b)``; the recovery "survivors" needs it for
             programs that add.
 
-    MPI: local; the calls are made by the slot that owns the vertices.
-    Fault: an update may be made again from a snapshot.
+    MPI: local; the methods are called in the slot that owns the vertices.
+    Fault: after a failure updates since the snapshot may be made again.
     """
 
     accumulate: ClassVar[np.ufunc] = np.add
@@ -93,32 +93,33 @@ class DeltaProgram:
         raise NotImplementedError
 
     def receive(self, v: Block, message: AnyArray) -> AnyArray:
-        """Turn messages into what is accumulated: the paper's g.
+        """Return the values that are accumulated for messages: the paper's g.
 
         Args:
-            message: to each vertex of the block, (k,); several may have been accumulated before.
+            message: a message to each vertex of the block, (k,), which may have been accumulated
+                from several messages.
         """
         return message
 
     def send(self, v: Block, delta: AnyArray) -> AnyArray:
-        """Make the message of each vertex, which goes along all of its edges: the paper's h.
+        """Return the message of each vertex, which goes along all of its edges: the paper's h.
 
         Args:
             v: the vertices that are updated, with their new values.
-            delta: that their values have taken in, (k,).
+            delta: the deltas that their values have taken in, (k,).
         """
         raise NotImplementedError
 
     def priority(self, v: Block) -> AnyArray:
-        """Say how urgent an update of each vertex is, (k,); one that is not above eps waits.
+        """Return how urgent an update of each vertex is, (k,); one that is not above eps waits.
 
-        By default the change of the value that an update would make.
+        By default it is the change of the value that the update would make.
         """
         return default_priority(type(self).accumulate, v.value, v.delta)
 
 
 def default_priority(accumulate: np.ufunc, value: AnyArray, delta: AnyArray) -> AnyArray:
-    """The change of each value by its delta; 1e300 where the value is infinite before."""
+    """Return the change of each value by its delta; 1e300 if the value was infinite before."""
     if accumulate is np.add:
         found: AnyArray = np.abs(delta)
         return found
@@ -131,14 +132,14 @@ def default_priority(accumulate: np.ufunc, value: AnyArray, delta: AnyArray) -> 
 
 
 class WrongProgram(ValueError):
-    """A program does what no delta-accumulative program may."""
+    """A program does something that no delta-accumulative program may do."""
 
 
 def check_program(program: DeltaProgram, recovery: str) -> None:
     """Refuse a program whose declarations do not fit each other, or the recovery.
 
     Raises:
-        ValueError: with what is wrong, and the remedy.
+        ValueError: the program is refused; the text says what is wrong, and the remedy.
     """
     name, dtype = type(program).__name__, np.dtype(program.dtype)
     accumulate = type(program).accumulate
@@ -174,7 +175,7 @@ def _check_survivors(name: str, accumulate: np.ufunc, program: DeltaProgram) -> 
 
 
 def _check_algebra(name: str, accumulate: np.ufunc, zero: Any, dtype: np.dtype[Any]) -> None:
-    """Try on samples that accumulating has no order and that zero changes nothing."""
+    """Check on samples that the order of accumulating does not matter, and zero changes nothing."""
     random = np.random.default_rng(1)
     wide = random.integers(1, 100, (3, SAMPLES)) / (8.0 if dtype.kind == "f" else 1)
     a, b, c = wide.astype(dtype)
@@ -205,7 +206,7 @@ def check_weights(program: DeltaProgram, part: Part, what: str) -> None:
     """Refuse weights that the algebra forbids.
 
     Raises:
-        ValueError: with the weight.
+        ValueError: there is such a weight; the text has it.
     """
     name, weight = type(program).__name__, part.weight
     if program.weight is None:
@@ -220,13 +221,13 @@ def check_weights(program: DeltaProgram, part: Part, what: str) -> None:
 
 
 def check_eps(program: DeltaProgram, eps: float, delta: AnyArray) -> None:
-    """Refuse a bound that no delta can come to.
+    """Refuse a bound that no delta can reach.
 
     Args:
-        delta: of all vertices at the begin.
+        delta: the deltas of all vertices at the beginning.
 
     Raises:
-        ValueError: with the least bound that makes sense.
+        ValueError: the bound is too small; the text has the least bound that makes sense.
     """
     name, dtype = type(program).__name__, np.dtype(program.dtype)
     if not eps >= 0 or eps == np.inf:

@@ -1,9 +1,9 @@
 """The state of a delta-accumulative program in one slot, and its updates.
 
-The array *pending* has the deltas of the slot's own k vertices (the paper's I), then a place for
-each vertex elsewhere that an edge leads to, where messages are accumulated until they are sent (O).
-The program's zero says that there is none. So one pass over the edges of the updated vertices
-serves both.
+The array *pending* has the deltas of the slot's own k vertices (the paper's I). Behind them it has
+a place for each vertex of another slot to which an edge leads; there messages are accumulated until
+they are sent (O). The program's zero means that there is no message. So one pass over the edges of
+the updated vertices serves both.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .delta_program import Block, DeltaProgram, WrongProgram
 from .kinds import AnyArray, Append, Floats
 
 SAMPLE = 1000  # priorities from which the most urgent portion is estimated
-MOST_EDGES = 1 << 20  # that a piece of work goes along: some milliseconds
-PIECE_S = 0.003  # that a paced piece takes
+MOST_EDGES = 1 << 20  # edges in a piece of work, which takes some milliseconds
+PIECE_S = 0.003  # time of a piece of work that is paced
 COUNT = np.dtype("u8")
 STATUS = ("pending", "updates", "values", "messages")  # see DeltaWorkload.status
 
@@ -35,25 +35,25 @@ class DeltaWorkload:
     """One slot's part of a program's run; implements `kinds.Workload`.
 
     Args:
-        program: what is run.
+        program: the program.
         part: the slot's part of the graph.
-        n: vertices of the graph.
-        rows: own vertices that each slot has edges to, by their local numbers, in the order of that
-            slot's targets.
+        n: number of vertices of the graph.
+        rows: for each slot, the own vertices to which it has edges, by their local numbers, in the
+            order of that slot's targets.
         me: this slot.
-        limit_bytes: of a record, at most.
+        limit_bytes: greatest size of a record.
         eps: an update waits while the priority is not above this.
-        portion: of the vertices that are chosen at a time, the most urgent ones; 1: all in turn.
-            They are updated in pieces.
-        send_portion: messages to a slot are due when so many of its vertices have one,
-        send_seconds: or when the last ones were sent so long ago.
-        most_updates: of this slot's vertices, before it is told that the run does not end.
-        pace_s: that each update takes by sleeping, elsewhere: pieces are small by it.
+        portion: portion of the vertices that are chosen at a time, the most urgent ones; 1: all in
+            turn. They are updated in pieces.
+        send_portion: messages to a slot are due when this portion of its vertices have one,
+        send_seconds: or when so many seconds have passed since the last ones were sent.
+        most_updates: number of updates of this slot's vertices after which the run is given up.
+        pace_s: seconds that each update takes; the worker sleeps, and pieces of work are small.
 
     Attributes:
         value, pending: see the module.
-        updates: of vertices, made so far in this attempt.
-        messages: that were sent to other slots.
+        updates: number of updates of vertices so far in this attempt.
+        messages: number of messages that were sent to other slots.
     """
 
     def __init__(self, program: DeltaProgram, part: Part, n: int, rows: Sequence[Ints], me: int,
@@ -89,7 +89,7 @@ class DeltaWorkload:
     # -- the begin ----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Set all as the program begins it."""
+        """Set values and deltas as the program's `init` does."""
         self.value[:], self.pending[:], self.got[:] = self.zero, self.zero, False
         self._chosen = self._chosen[:0]
         v = self._block(None)
@@ -100,10 +100,10 @@ class DeltaWorkload:
         self._idle = False
 
     def begin_from(self, value: AnyArray) -> None:
-        """Go on from any values: find the deltas that they lack.
+        """Go on from any values: compute the deltas that are missing in them.
 
-        All slots do this. A vertex has all that it began with and all that was sent to it, of which
-        its value has taken in a part; the rest is its delta.
+        All slots do this. The delta of a vertex is what it began with and all that was sent to it,
+        minus what its value has taken in.
         """
         self.begin()
         first = self.value.copy()
@@ -148,14 +148,14 @@ class DeltaWorkload:
         return True
 
     def _choose(self) -> Ints:
-        """Rows whose updates are due, ascending."""
+        """Return the rows whose updates are due, ascending."""
         priority = self.program.priority(self._block(None))
         bound = self.eps
         if self.portion < 1 and self.k > SAMPLE:
             sample = priority[self._random.integers(0, self.k, SAMPLE)]
             place = int((1 - self.portion) * (SAMPLE - 1))
             bound = max(bound, float(np.partition(sample, place)[place]))
-            # All that are as urgent as the bound are taken, also if they are more than the portion.
+            # All rows as urgent as the bound are taken, even if they are more than the portion.
             rows = np.flatnonzero((priority >= bound) & (priority > self.eps))
         else:
             rows = np.flatnonzero(priority > bound)
@@ -200,7 +200,7 @@ class DeltaWorkload:
         self._idle = False
 
     def send(self, append: Append, *, all: bool = False) -> None:
-        """See `kinds.Workload.send`; all is due when nothing is left to compute."""
+        """See `kinds.Workload.send`; all messages are due when nothing is left to compute."""
         now = self.clock()
         for slot, place in enumerate(self._to):
             got = self.got[place]
@@ -213,7 +213,7 @@ class DeltaWorkload:
                 self._sent_at[slot] = now
 
     def _send_to(self, append: Append, slot: int, place: slice) -> bool:
-        """Hand on the messages to a slot; False if there was no room for all."""
+        """Hand on the messages to a slot; False: there was no room for all of them."""
         values, got = self.pending[place], self.got[place]
         there = np.flatnonzero(got)
         for first in range(0, len(there), self._piece):
@@ -236,7 +236,7 @@ class DeltaWorkload:
     # -- state --------------------------------------------------------------------------------
 
     def arrays(self) -> dict[str, AnyArray]:
-        """The values and what is pending."""
+        """Return the values and what is pending."""
         return {"value": self.value, "pending": self.pending[:self._to[-1].stop]}
 
     def load(self, arrays: Mapping[str, AnyArray]) -> None:
@@ -255,13 +255,13 @@ class DeltaWorkload:
         return int(np.frombuffer(data[:8], COUNT)[0])
 
     def amount(self, pending: AnyArray) -> float:
-        """Sum of deltas and messages without signs; of the finite ones."""
+        """Return the sum of the absolute values of the finite deltas and messages."""
         if self.zero == 0:
             return finite_sum(np.abs(pending))
         return finite_sum(np.abs(pending[pending != self.zero].astype(np.float64)))
 
     def status(self) -> Floats:
-        """Amount pending, updates so far, sum of the finite values, messages sent."""
+        """Return the amount pending, updates so far, sum of finite values, and messages sent."""
         return np.array([self.amount(self.pending), self.updates, finite_sum(self.value),
                          self.messages])
 
@@ -271,14 +271,14 @@ class DeltaWorkload:
 
 
 def finite_sum(values: AnyArray) -> float:
-    """Sum of the finite ones; where all are, which is usual, it takes one pass."""
+    """Return the sum of the finite values; if all are finite, as usual, it takes one pass."""
     with np.errstate(over="ignore", invalid="ignore"):
         total = float(values.sum(dtype=np.float64))
     return total if np.isfinite(total) else float(values[np.isfinite(values)].sum())
 
 
 def _places(part: Part, me: int, k: int, *, apart: bool) -> tuple[AnyArray, list[slice]]:
-    """The place in `pending` of each edge's target, and the stretch of places of each slot.
+    """Return the place in `pending` of each edge's target, and each slot's stretch of places.
 
     Args:
         apart: messages to own vertices have places of their own, behind all others.

@@ -1,17 +1,17 @@
 """The end of a run: slot 0 counts in waves, and ends it when nothing can happen any more.
 
-In a *wave* slot 0 asks all slots (ASK), and each answers (REPORT) with the number of data records
-that it has appended and taken, and whether it is passive. The run is over if in two waves after
-each other all are passive and the sums are equal, those of both kinds and of both waves: between
-the waves nobody has appended or taken anything then, so no record was under way and nobody has been
-woken. One wave does not suffice: a record may pass from a slot that is asked late to one that has
-been asked early.
+In a *wave* slot 0 asks all slots (ASK), and each answers (REPORT) with the numbers of data records
+that it has appended and taken, and whether it is passive. The run is over if in two successive
+waves all slots are passive, and all four sums are equal: of the records appended and of those
+taken, in both waves. Then between the waves no slot has appended or taken anything, so no record
+was under way, and no slot has been woken. One wave does not suffice: a record may pass from a slot
+that is asked late to a slot that has been asked early.
 
-The workload may also want an end, by the statuses of all slots. In both cases slot 0 appends END
-to all channels, and each slot does at its first END; it leaves when it has taken END from all.
-Channels are empty then, and all messages are in the state. A slot that has a
-snapshot open appends END when it is closed: STAGED of all is under way, since a slot's END is its
-last record.
+The workload may also ask for an end, by the statuses of all slots. In both cases slot 0 appends END
+to all channels, and each other slot does so at the first END that it takes. A slot leaves when it
+has taken END from all slots; then channels are empty, and all messages are in the state. A slot
+with an open snapshot appends END only when the snapshot is closed. It will be closed: each slot
+appends its STAGED before its END, which is its last record.
 
 Source: F. Mattern, "Algorithms for distributed termination detection", Distributed Computing 1987.
 """
@@ -28,7 +28,7 @@ import numpy as np
 from .kinds import Channels, Floats, Kind
 
 ASK_S = 0.05  # between two waves, unless one was quiet; chosen: 20 small records a second
-STATUS_SHARE = 0.02  # of slot 0's time, at most, in which it makes its status (chosen)
+STATUS_SHARE = 0.02  # greatest share of slot 0's time for making its status (chosen)
 _ASK = struct.Struct("=qq")
 _REPORT = struct.Struct("=qqqqq")
 
@@ -37,17 +37,17 @@ class Reason(IntEnum):
     """The reasons for which a run ends."""
 
     QUIESCENT = 1  # nothing is left to do
-    ENDED = 2  # by the statuses of all slots
+    ENDED = 2  # the workload has asked for it, by the statuses of all slots
 
 
 class Counts(NamedTuple):
     """A slot's report in a wave.
 
     Attributes:
-        passive: it has nothing to compute and nothing to send.
-        sent: data records that it has appended.
-        received: those that it has taken.
-        updates: that it has made.
+        passive: the slot has nothing to compute and nothing to send.
+        sent: number of data records that it has appended.
+        received: number of data records that it has taken.
+        updates: number of updates that it has made.
     """
 
     passive: bool
@@ -60,16 +60,16 @@ class Ending:
     """A slot's part in the end of a run.
 
     Args:
-        channels: of the slot.
-        clock: seconds.
-        ended: the workload's own end, by the statuses of all slots.
+        channels: the channels of the slot.
+        clock: returns the time in seconds.
+        ended: says from the statuses of all slots whether the workload asks for an end.
 
     Attributes:
-        reason: why the run ends, as far as this slot has heard; None: it goes on.
-        statuses: the newest ones of all slots, at slot 0; NaN where none has come.
-        updates: of all slots, by the newest reports, at slot 0.
-        waves: those that are complete, at slot 0.
-        told: those among them that had statuses.
+        reason: why the run ends, if this slot has heard of the end; None: it goes on.
+        statuses: the newest statuses of all slots, at slot 0; NaN if none has come.
+        updates: number of updates of all slots, by the newest reports, at slot 0.
+        waves: number of complete waves, at slot 0.
+        told: number of these waves that had statuses.
         ask_s: seconds between two waves.
     """
 
@@ -84,13 +84,13 @@ class Ending:
         self._reports: dict[int, Counts] = {}
         self._asked_s: float | None = None
         self._asking = False  # a wave is under way
-        self._sums: tuple[int, int] | None = None  # of the newest wave, if all were passive
+        self._sums: tuple[int, int] | None = None  # sums of the newest wave, if all were passive
         self._said = False  # this slot has appended its END
         self._ends: set[int] = set()
 
     # At slot 0
     def step(self) -> None:
-        """Ask in a new wave, if it is time."""
+        """Begin a new wave, if it is time."""
         if not self.reason and not self._asking and self._time_to_ask():
             self._asking, self._asked_s, self._reports = True, self._clock(), {}
             self._full = self._asked_s >= self._statuses_due_s
@@ -103,7 +103,7 @@ class Ending:
         return self._clock() - self._asked_s >= self.ask_s
 
     def _count(self) -> None:
-        """Judge a wave that is complete."""
+        """Evaluate a wave that is complete."""
         self._asking = False
         self.waves += 1
         self.told += self._full
@@ -118,7 +118,7 @@ class Ending:
         self._sums = sums if quiet else None
 
     def _confirmed(self, sums: tuple[int, int]) -> bool:
-        """Say that the wave before had these sums, too."""
+        """Say whether the previous wave had the same sums."""
         return sums == self._sums
 
     # At all slots
@@ -127,11 +127,11 @@ class Ending:
         """Take a record of the kinds ASK, REPORT and END.
 
         Args:
-            source: its sender.
-            kind: of the record.
-            data: its bytes.
+            source: sender of the record.
+            kind: kind of the record.
+            data: bytes of the record.
             counts: makes this slot's report.
-            status: makes the workload's, which may take long: it is not asked for in each wave.
+            status: makes the workload's status; it may take long, so not each wave asks for it.
         """
         if kind == Kind.ASK:
             wave, full = _ASK.unpack(data)
@@ -157,7 +157,8 @@ class Ending:
             self.reason = self.reason or Reason(data[0])
 
     def leave(self) -> bool:
-        """Append END to all channels, once; say that all have, and this slot can leave."""
+        """Append END to all channels, once; say whether all have done so, and this slot can leave.
+        """
         assert self.reason
         if not self._said:
             self._said = True

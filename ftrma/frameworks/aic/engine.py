@@ -25,25 +25,25 @@ from .modes import SnapshotMode, VirtualSnapshot
 from .rings import Rings
 from .worker import Worker
 
-PROGRESS_S = 0.5  # between two lines
-MOST_PER_VERTEX = 100_000  # updates of a vertex, on average, before a run is given up
+PROGRESS_S = 0.5  # least time between two lines
+MOST_PER_VERTEX = 100_000  # updates for each vertex, on average, after which a run is given up
 DEFAULT_SNAPSHOT = VirtualSnapshot(seconds=2.0)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """A run as slot 0 sees it.
+    """The progress of a run, as slot 0 sees it.
 
     Attributes:
-        seconds: since this attempt began the run.
-        updates: of vertices, of all slots, in this attempt.
-        pending: sum of all deltas and messages that are not handed on, without signs; of those
-            in channels it knows nothing.
-        bound: on the sum of all errors of values; inf where the program has no `factor`.
+        seconds: time since this attempt began the run.
+        updates: number of updates of vertices in this attempt, by all slots.
+        pending: sum of the absolute values of all deltas and messages that were not handed on;
+            messages in channels are not included.
+        bound: a bound on the sum of all errors of values; inf if the program has no `factor`.
         total: sum of all values that are finite.
-        snapshots: that have begun in this attempt.
+        snapshots: number of snapshots that have begun in this attempt.
         attempt: number of the attempt, from 1; 0: nothing is protected.
-        time: of day, in seconds since the epoch.
+        time: time of day, in seconds since the epoch.
     """
 
     seconds: float
@@ -62,18 +62,17 @@ class Result:
     Attributes:
         ids: the slot's own vertices, ascending, (k,) int64.
         values: their values, (k,).
-        bound: on the sum of all errors of all values, from what was left below eps: n eps /
-            (1 - factor); 0 for minima and maxima with eps 0; inf where the program has no
-            `factor`.
+        bound: a bound on the sum of the errors of all values, from what was left below eps: n eps /
+            (1 - factor); 0 for minima and maxima with eps 0; inf if the program has no `factor`.
         stats: numbers of the run, of all slots together: "seconds", "updates", "messages",
             "records", "bytes", "snapshots", "snapshot_bytes", "snapshot_entries", "computing_s",
-            "idle_s", and "attempts". Only "ended_before" for a run that had ended before a failure.
+            "idle_s", and "attempts". For a run that had ended before a failure only "ended_before".
         outcome: the run as this slot has seen it.
-        history: at slot 0 the progress of all attempts that its process has seen; of long runs
-            fewer moments, the older the fewer.
+        history: at slot 0 the progress in all attempts that its process has taken part in. Of a
+            long run some moments are left out, most of them early ones.
 
     MPI: local, but for `gather`.
-    Fault: a program that is entered again comes by its result again.
+    Fault: a program that is entered again gets the same result again.
     """
 
     def __init__(self, comm: Any, n: int, ids: Ints, values: AnyArray, bound: float,
@@ -82,7 +81,7 @@ class Result:
         self.bound, self.stats, self.outcome, self.history = bound, stats, outcome, history
 
     def gather(self) -> AnyArray | None:
-        """All values, (n,), at slot 0; None elsewhere.
+        """Return all values, (n,), at slot 0; None at the other slots.
 
         MPI: collective over all slots.
         """
@@ -97,14 +96,14 @@ class Result:
 
 @dataclass(frozen=True)
 class PeekedValues:
-    """A slot's part of a snapshot, of a run that goes on.
+    """A slot's part of a snapshot of a run that goes on.
 
     Attributes:
-        snapshot: its number, from 1 in each attempt.
+        snapshot: number of the snapshot, from 1 in each attempt.
         ids: the slot's own vertices, (k,) int64.
-        values: in the snapshot, (k,).
-        bound: those of all slots together bound the sum of all errors of values; inf where the
-            program has no `factor`.
+        values: their values in the snapshot, (k,).
+        bound: this slot's part of a bound: the sum of the parts of all slots bounds the sum of all
+            errors of values. inf if the program has no `factor`.
     """
 
     snapshot: int
@@ -124,33 +123,37 @@ def run(program: DeltaProgram, graph: Graph, *, eps: float = 1e-6, portion: floa
     """Run a delta-accumulative program until no vertex has a priority above `eps`.
 
     Args:
-        program: what is run.
-        graph: see `ftrma.graph`; each slot makes its own part.
+        program: the program.
+        graph: a graph of `ftrma.graph`; each slot makes its own part.
         eps: a vertex waits while its priority is not above this, 0 or more.
-        portion: of the vertices that an update takes, the most urgent ones, above 0; 1: all in
-            turn.
-        send_portion: messages to a slot leave when so many of its vertices have one, from 0 to 1,
-        send_seconds: or when the last ones left so long ago, in seconds; or when nothing else is
-            left to do.
-        snapshot: how snapshots are taken; None: none is, and a failure begins the run anew.
-        recovery: "all": after a failure all load the newest snapshot; "survivors": they keep their
-            values, and only the vertices of lost slots begin anew, or from the newest snapshot.
-        partition, topology, cache: as `ftrma.graph.Engine` has them.
-        pace: seconds that an update of a vertex takes at least, by sleeping, to emulate slow
-            machines; a list has one of each slot.
-        progress: True: slot 0 tells it on standard error; or a function that slot 0 calls with it.
-        most_updates: of vertices, of this slot, before it is told that deltas do not shrink; by
-            default 100,000 for each vertex.
-        seed: of the samples by which urgent vertices are found.
+        portion: portion of the vertices that are updated at a time, the most urgent ones, above 0;
+            1: all vertices in turn.
+        send_portion: messages to a slot leave when this portion of its vertices have one, from 0 to
+            1,
+        send_seconds: or when so many seconds have passed since the last ones left, or when nothing
+            else is left to do.
+        snapshot: how snapshots are taken; None: no snapshots, so a failure begins the run anew.
+        recovery: "all": after a failure all slots load the newest snapshot; "survivors": survivors
+            keep their values, and only the vertices of lost slots begin anew, or from the newest
+            snapshot.
+        partition, topology, cache: as for `ftrma.graph.Engine`.
+        pace: least number of seconds for an update of a vertex, reached by sleeping, to emulate
+            slow machines; a list has one number for each slot.
+        progress: True: slot 0 prints the progress on standard error; or a function that slot 0
+            calls with it.
+        most_updates: number of updates by this slot after which it reports that deltas do not
+            shrink; by default 100,000 for each vertex.
+        seed: seed of the samples by which urgent vertices are found.
 
     Raises:
-        ValueError: an argument, the program or the graph is wrong; with the remedy.
+        ValueError: an argument, the program or the graph is wrong; the text has the remedy.
         RuntimeError: deltas do not shrink, or are no numbers; or another program was run before a
             failure.
 
     MPI: collective over all slots; no slot waits for another one until the end. Claims the job's
         failures.
-    Fault: unwinds when all go back. In the next attempt the run goes on from the newest snapshot.
+    Fault: raises `Rollback` when all slots go back. In the next attempt the run goes on from the
+        newest snapshot.
     """
     from ftrma import MPI
 
@@ -243,12 +246,12 @@ def _carry_out(execution: Execution, program: DeltaProgram, graph: Graph, placed
 
 
 def _bound(program: DeltaProgram, pending: float) -> float:
-    """The sum of all errors, where so much is pending: each delta goes on as a geometric series."""
+    """Return a bound on the sum of all errors: each pending delta goes on as a geometric series."""
     return np.inf if program.factor is None else pending / (1 - program.factor)
 
 
 def _stats(comm: Any, outcome: Outcome) -> dict[str, float]:
-    """Numbers of a run, of all slots together.
+    """Return the numbers of a run, of all slots together.
 
     MPI: collective over all slots.
     """
@@ -269,7 +272,7 @@ class _Tells:
     """Turns moments of a run into progress, at slot 0.
 
     Args:
-        key: under which the progress is kept for later attempts.
+        key: the name under which the progress is kept for later attempts.
     """
 
     def __init__(self, program: DeltaProgram, progress: bool | Callable[[Progress], object],
@@ -304,14 +307,14 @@ class _Tells:
 def peek() -> Any:
     """Read this slot's part of the newest snapshot, while a run goes on.
 
-    Other threads than the one that called `run` wait until the worker answers, some milliseconds,
-    or until a snapshot that is being taken is safe.
+    Other threads than the one that called `run` wait until the worker answers, which takes some
+    milliseconds, or until a snapshot that is being taken is safe.
 
     Returns:
         For `run` a `PeekedValues`; for a `MatrixCompletion` an `execution.Peek`; None: there is no
         snapshot yet, or no run.
 
     MPI: local; may wait for this slot's worker.
-    Fault: None, if all go back.
+    Fault: returns None if all slots go back.
     """
     return peeks.read()

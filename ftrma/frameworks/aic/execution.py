@@ -31,12 +31,12 @@ MOST_MOMENTS = 4096  # of a history; at more, each second one is left out
 
 @dataclass(frozen=True)
 class Moment:
-    """A run as slot 0 sees it at some moment.
+    """A moment of a run, as slot 0 sees it.
 
     Attributes:
-        seconds: since this attempt began the run.
-        statuses: the newest one of each slot, (slots, numbers), see `kinds.Workload.status`.
-        snapshots: that have begun in this attempt.
+        seconds: time since this attempt began the run.
+        statuses: the newest status of each slot, (slots, numbers), see `kinds.Workload.status`.
+        snapshots: number of snapshots that have begun in this attempt.
     """
 
     seconds: float
@@ -50,13 +50,12 @@ class Outcome:
 
     Attributes:
         arrays: the result.
-        ended_before: it is the result of a run that had ended before a failure; what follows is
-            empty then.
-        seconds: that this attempt took for it.
-        records, bytes: of data that this slot has sent.
-        messages, updates: as the workload counts them.
-        computing_s, idle_s: of `seconds`.
-        snapshots: that this slot took part in.
+        ended_before: the run had ended before a failure; the following attributes are empty then.
+        seconds: time that the run took in this attempt.
+        records, bytes: numbers of records and bytes of data that this slot has sent.
+        messages, updates: their numbers, as the workload counts them.
+        computing_s, idle_s: parts of `seconds` in which the slot computed, and had nothing to do.
+        snapshots: statistics of the snapshots in which this slot took part.
     """
 
     arrays: Mapping[str, AnyArray]
@@ -75,13 +74,13 @@ class JobStore:
     """Snapshots of a run as entries of the job's checkpoints; implements `kinds.Store`.
 
     Args:
-        prefix: of the names of entries.
+        prefix: the beginning of the names of the entries.
     """
 
     def __init__(self, prefix: str) -> None:
         self.prefix, self._before = prefix, framework.committed()
         self._open: int | None = None  # generation of the snapshot that is being staged
-        self._version = self._generation = 0  # of the newest one that is staged
+        self._version = self._generation = 0  # of the newest snapshot that is staged
 
     @property
     def generation(self) -> int:
@@ -91,7 +90,7 @@ class JobStore:
         return framework.staging.ready()
 
     def begin(self, arrays: Mapping[str, AnyArray], generation: int) -> bool:
-        entries.drop(self.prefix + LOG)  # that of the snapshot before
+        entries.drop(self.prefix + LOG)  # the log of the previous snapshot
         self.put(arrays)
         begun = framework.staging.begin(generation)
         self._open = generation if begun else None
@@ -112,13 +111,14 @@ class JobStore:
         return framework.committed() - self._before
 
     def settled(self) -> bool:
-        """Say that entries read as in the newest snapshot that is safe."""
+        """Say whether the entries that can be read are those of the newest snapshot that is safe.
+        """
         if self._generation != self.generation and framework.committed() < self._version:
             self._version = 0  # a repair has undone it
         return self._open != self.generation and framework.committed() >= self._version
 
     def put(self, arrays: Mapping[str, AnyArray]) -> None:
-        """Have the next checkpoint hold these arrays."""
+        """Put these arrays into the next checkpoint."""
         for name, array in arrays.items():
             entries.put(self.prefix + name, array)
 
@@ -126,7 +126,7 @@ class JobStore:
         """Read the newest snapshot; None: there is none.
 
         Args:
-            names: of the workload's arrays.
+            names: names of the workload's arrays.
         """
         if self.prefix + "note" not in entries:
             return None
@@ -134,7 +134,7 @@ class JobStore:
                 if self.prefix + name in entries}
 
     def forget(self, names: Iterable[str]) -> None:
-        """Have the next checkpoint go without the snapshot."""
+        """Leave the snapshot out of the next checkpoint."""
         for name in (*names, LOG, HELD, "note"):
             entries.drop(self.prefix + name)
 
@@ -143,20 +143,20 @@ class Execution:
     """A run of a workload.
 
     Args:
-        comm: of all slots.
-        words: tell this run from other ones: after a failure they have to be the same.
-        mode: of snapshots; None: there are none.
-        pace_s: that an update takes at least, by sleeping.
-        tell: takes a moment of the run, at slot 0, some times a second.
+        comm: the communicator of all slots.
+        words: tell this run from other runs; they have to be the same after a failure.
+        mode: the mode of snapshots; None: there are no snapshots.
+        pace_s: least number of seconds for an update, reached by sleeping.
+        tell: is called at slot 0 with a moment of the run, some times a second.
 
     Attributes:
         tell: see above.
-        run: its number in the job, from 1.
-        store: keeps its snapshots.
-        view: makes of a `Peek` what users get.
+        run: number of the run in the job, from 1.
+        store: keeps the snapshots of the run.
+        view: turns a `Peek` into the object that users get.
 
     MPI: collective over all slots; claims the job's failures.
-    Fault: unwinds when all go back.
+    Fault: raises `Rollback` when all slots go back.
     """
 
     def __init__(self, comm: Any, words: Sequence[object], mode: SnapshotMode | None, *,
@@ -172,10 +172,10 @@ class Execution:
         self.view: Callable[[Peek], Any] = lambda peek: peek
 
     def saved(self) -> Outcome | None:
-        """The result of this run, if it had ended before a failure.
+        """Return the result of this run if it had ended before a failure, else None.
 
         Raises:
-            RuntimeError: that run was another one.
+            RuntimeError: the run of this number was another one before the failure.
 
         MPI: collective over all slots.
         """
@@ -197,9 +197,9 @@ class Execution:
         """Run a workload to its end, and save its result.
 
         Args:
-            make: makes it, for these channels.
-            begin: has it go on from the newest snapshot, if there is one.
-            result: gives the arrays that are the result of a workload that has ended.
+            make: makes the workload for given channels.
+            begin: sets the state with which it begins, from the newest snapshot if there is one.
+            result: returns the arrays that are the result of a workload that has ended.
 
         MPI: collective over all slots.
         """
@@ -231,7 +231,7 @@ class Execution:
         return outcome
 
     def _save(self, arrays: Mapping[str, AnyArray]) -> None:
-        """Save the result, until it is committed."""
+        """Save the result; repeat that until it is committed."""
         for i, (name, array) in enumerate(arrays.items()):
             entries.put(f"{self.prefix}name {i}", np.frombuffer(name.encode(), "u1"), "static")
             entries.put(f"{self.prefix}result {name}", array, "static")
@@ -265,12 +265,12 @@ class Execution:
 
 
 def confirm() -> None:
-    """Save all entries, until a checkpoint that has them is safe.
+    """Save all entries; repeat that until a checkpoint that has them is safe.
 
     MPI: collective over all slots.
     """
     while not framework.confirm(framework.safepoint(take=True)):
-        pass  # it was given up or undone, while others were replaced
+        pass  # the checkpoint was given up or undone, while other slots were replaced
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class Peek:
     """A slot's part of a snapshot.
 
     Attributes:
-        number: of the snapshot, from 1 in each attempt.
+        number: number of the snapshot, from 1 in each attempt.
         arrays: copies of the workload's arrays.
     """
 
@@ -297,26 +297,26 @@ class Peeks:
         self._changed = threading.Condition()
         self._execution: Execution | None = None
         self._thread = 0
-        self._asked = 0  # requests that are not answered yet
-        self._answers = 0  # answers so far
-        self._newest: Any = None  # as `Execution.view` makes it
+        self._asked = 0  # number of requests that are not answered yet
+        self._answers = 0  # number of answers so far
+        self._newest: Any = None  # the newest answer, as `Execution.view` makes it
 
     def begin(self, execution: Execution) -> None:
         """Serve readers from now on, in this thread."""
         with self._changed:
             self._execution, self._thread = execution, threading.get_ident()
-            self._newest = None  # what is there is of another run, or of another attempt
+            self._newest = None  # the old answer is of another run, or of another attempt
 
     def serve(self) -> None:
-        """Answer those who wait, if there is a snapshot to be read now."""
+        """Answer the threads that wait, if a snapshot can be read now."""
         if self._asked and self._execution:
             with contextlib.suppress(NotNow):
                 self._answer(self._execution.peek())
 
     def end(self) -> None:
-        """Serve nobody any more; who waits gets the newest answer."""
+        """Stop serving; threads that wait get the newest answer."""
         with self._changed:
-            self._execution = None  # before all are awakened, so nobody begins to wait behind it
+            self._execution = None  # before all are awakened, so that none begins to wait later
             self._answer(self._newest)
 
     def _answer(self, newest: Any) -> None:

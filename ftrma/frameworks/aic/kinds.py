@@ -1,8 +1,8 @@
 """The interfaces between the parts of an asynchronous run, and the kinds of records in channels.
 
-A *channel* leads from one slot to another, first in, first out. A *record* in it has a kind and
-bytes. `worker.Worker` moves records between channels and a *workload*, which computes, and has a
-*store* keep the workload's state as snapshots.
+A *channel* leads from one slot to another and keeps the order of its records. A *record* has a kind
+and bytes. `worker.Worker` moves records between channels and a *workload*, which computes; its
+*store* keeps the workload's state as snapshots.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Kind(IntEnum):
     """The kinds of records."""
 
     DATA = 1  # messages of the workload
-    RESUME = 2  # the sender's state is taken, and it appends data again
-    CLEAR = 3  # the sender takes part in a snapshot, and appends no data; or its state is taken
+    RESUME = 2  # the sender has taken its state, and appends data again
+    CLEAR = 3  # the sender takes part in a snapshot and appends no data, or has taken its state
     STAGED = 4  # the sender has staged its part
     READY = 5  # the sender has stopped, and its channels are empty
     ASK = 6  # slot 0 asks for counts
@@ -39,7 +39,7 @@ class Channels(Protocol):
     Attributes:
         me: this slot.
         size: number of slots.
-        limit_bytes: of a data record, at most.
+        limit_bytes: greatest size of a data record.
     """
 
     me: int
@@ -47,35 +47,35 @@ class Channels(Protocol):
     limit_bytes: int
 
     def append(self, to: int, kind: int, data: Bytes) -> bool:
-        """Append a record to the channel to a slot; waits for nobody.
+        """Append a record to the channel to a slot, without waiting.
 
         Returns:
-            False: there is no room for data now. Records of other kinds are taken in any case, and
-            no data is taken before they have left.
+            False if there is no room for data now. Records of other kinds are accepted in any case;
+            until they have left, no data is accepted.
         """
 
     def take(self) -> tuple[int, int, memoryview] | None:
-        """Take the oldest record of a slot, of all slots in turn; None: nothing has come.
+        """Take the oldest record of a slot; all slots have their turns. None: nothing has come.
 
         Returns:
-            The sender, the kind, and the bytes, which stay until `release`.
+            The sender, the kind, and the bytes, which stay valid until `release`.
         """
 
     def release(self) -> None:
         """Give back the room of the record that was taken."""
 
     def behind(self) -> bool:
-        """Say that records are kept back for want of room; calls of the others move them on."""
+        """Say whether accepted records still wait for room; the other calls move them on."""
 
     def wait(self, seconds: float) -> None:
-        """Wait until something may have come, at most so long."""
+        """Wait until something may have come, but no longer than `seconds`."""
 
     def check(self) -> None:
-        """Have others see what was appended before; raise Rollback if all go back."""
+        """Let other slots see what was appended before; raise Rollback if all slots go back."""
 
 
 class Workload(Protocol):
-    """A slot's part of an asynchronous computation; it waits for nobody."""
+    """A slot's part of an asynchronous computation; it never waits for another slot."""
 
     def compute(self) -> bool:
         """Do a piece of work that takes some milliseconds; False: there is nothing to do."""
@@ -87,43 +87,44 @@ class Workload(Protocol):
         """Hand on the messages that are due, or all; those that `append` refuses stay here."""
 
     def passive(self) -> bool:
-        """Say that there is nothing to compute and nothing to send."""
+        """Say whether there is nothing to compute and nothing to send."""
 
     def arrays(self) -> Mapping[str, AnyArray]:
-        """List the state that a snapshot has: views, valid until the state changes."""
+        """Return the state for a snapshot, as views that are valid until the state changes."""
 
     def load(self, arrays: Mapping[str, AnyArray]) -> None:
-        """Take over the state of a snapshot, which may have been read-only."""
+        """Take over the state of a snapshot; the arrays may be read-only."""
 
     def status(self) -> Floats:
-        """Describe the state to slot 0: as many numbers on all slots."""
+        """Return numbers that describe the state to slot 0, as many on all slots."""
 
     def ended(self, statuses: Floats) -> bool:
-        """Say, at slot 0, that all are to stop although not all are passive.
+        """Say, at slot 0, whether all slots shall stop although not all of them are passive.
 
         Args:
-            statuses: the newest one of each slot, (slots, numbers); NaN where none has come.
+            statuses: the newest status of each slot, (slots, numbers); NaN if none has come.
         """
 
 
 class Store(Protocol):
-    """Snapshots of a workload, as one slot stores its part of them.
+    """One slot's part of the snapshots of a workload.
 
     Attributes:
-        generation: repairs in which nobody went back; each undoes what is not committed.
+        generation: number of repairs in which no slot went back; each of them undoes what was not
+            committed.
     """
 
     @property
     def generation(self) -> int: ...
 
     def ready(self) -> bool:
-        """Say that the newest snapshot is safe, so another one may begin."""
+        """Say whether the newest snapshot is safe, so that another one may begin."""
 
     def begin(self, arrays: Mapping[str, AnyArray], generation: int) -> bool:
-        """Stage arrays; False: not now, ask again, or the generation is not this one any more."""
+        """Stage arrays; False: try again later, or the store has another generation now."""
 
     def add(self, arrays: Mapping[str, AnyArray]) -> None:
-        """Stage more arrays, of other names, of the snapshot that was begun."""
+        """Stage more arrays, with other names, for the snapshot that was begun."""
 
     def end(self, note: Mapping[str, int]) -> bool:
         """Complete this slot's part; False: a repair has undone it meanwhile.
@@ -133,4 +134,4 @@ class Store(Protocol):
         """
 
     def committed(self) -> int:
-        """Number of snapshots that are safe, of this attempt."""
+        """Return the number of snapshots of this attempt that are safe."""

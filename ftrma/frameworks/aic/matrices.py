@@ -1,4 +1,4 @@
-"""Known entries of a matrix: their checks, a slot's share of them, and random ones to try."""
+"""Known entries of a matrix: their checks, a slot's share of them, and random ones for trials."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..graph.references import Columns, Ints
 from .completion_workload import Share
 from .kinds import Floats
 
-BIAS_DAMPING = 5  # entries of mean 0 that each row and column has besides; usual: 2 to 25
-BIAS_ROUNDS = 10  # measured: later ones change the third digit
-MOST_IDS = 2**32 - 1  # of rows and of columns: kernels have no larger numbers
+BIAS_DAMPING = 5  # additional entries of mean 0 in each row and column; usual are 2 to 25
+BIAS_ROUNDS = 10  # measured: later rounds change the third digit
+MOST_IDS = 2**32 - 1  # rows or columns: the kernels have no larger numbers
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Known:
     """Entries of a matrix that have been checked.
 
     Attributes:
-        rows, cols, values: of each entry.
-        shape: of the matrix.
+        rows, cols, values: row, column and value of each entry.
+        shape: numbers of rows and columns of the matrix.
     """
 
     rows: Ints
@@ -35,9 +35,9 @@ class Known:
     shape: tuple[int, int]
 
     def biases(self) -> tuple[Floats, Floats]:
-        """By how much each row and each column is above the mean, of those that have entries.
+        """Return how much each row and each column that has entries is above the mean.
 
-        They are found in turn; one with few entries is drawn to 0.
+        Those of rows and columns are found in turn; with few entries they are drawn to 0.
         """
         i, j = self.rows, self.cols
         n, m = (np.bincount(ids, minlength=length) + BIAS_DAMPING
@@ -49,18 +49,18 @@ class Known:
         return row, column
 
     def digest(self) -> str:
-        """A number of these entries, as good as no others have."""
+        """Return a hash of these entries; other entries practically never have the same one."""
         found = hashlib.sha256()
         for array in (self.rows, self.cols, self.values):
             found.update(np.ascontiguousarray(array).data)
         return found.hexdigest()
 
     def with_values(self, values: Floats) -> Known:
-        """The entries with other values."""
+        """Return the entries with other values."""
         return Known(self.rows, self.cols, values, self.shape)
 
     def share(self, me: int, size: int) -> Share:
-        """The entries of a slot's block of rows; blocks have about as many entries each."""
+        """Return the entries of a slot's block of rows; all blocks have about as many entries."""
         ends = np.bincount(self.rows, minlength=self.shape[0]).cumsum()
         first, last = (int(np.searchsorted(ends, slot * len(self.rows) / size, "left"))
                        if 0 < slot < size else slot // size * self.shape[0]
@@ -83,7 +83,7 @@ def whole(name: str, value: Any, least: int, most: int) -> int:
 
 
 def ids_of(name: str, ids: npt.ArrayLike) -> Ints:
-    """Row or column numbers, one for each entry."""
+    """Return row or column numbers, one for each entry, after checking them."""
     found = np.asarray(ids)
     if found.ndim != 1:
         raise ValueError(f"{name} has the shape {found.shape}; give one for each entry, (k,)")
@@ -95,7 +95,7 @@ def ids_of(name: str, ids: npt.ArrayLike) -> Ints:
 
 
 def values_of(values: npt.ArrayLike) -> Floats:
-    """Values, one for each entry."""
+    """Return values, one for each entry, after checking them."""
     found = np.asarray(values)
     if found.ndim != 1:
         raise ValueError(f"values has the shape {found.shape}; give one for each entry, (k,)")
@@ -106,7 +106,7 @@ def values_of(values: npt.ArrayLike) -> Floats:
 
 def known_entries(rows: npt.ArrayLike, cols: npt.ArrayLike, values: npt.ArrayLike,
            shape: tuple[int, int] | None) -> Known:
-    """Check entries."""
+    """Check entries, and return them."""
     i, j, known = ids_of("rows", rows), ids_of("cols", cols), values_of(values)
     if not len(i) == len(j) == len(known):
         raise ValueError(f"fit: {len(i)} rows, {len(j)} columns and {len(known)} values: give one "
@@ -140,18 +140,18 @@ def check_inside(what: str, i: Ints, j: Ints, shape: tuple[int, int]) -> None:
                      f"{shape[0]} rows and {shape[1]} columns; {remedy}")
 
 
-# ---- matrices to try it on ----------------------------------------------------------------------
+# ---- matrices for trials ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Planted:
-    """Entries of a matrix that is known to have factors: ``fit(*planted(...))``.
+    """Entries of a matrix that is known to have factors, for ``fit(*planted(...))``.
 
     Attributes:
-        rows, cols, values: of the known entries, (k,).
-        held_out: rows, columns and values of others, with as much noise.
-        shape: rows and columns of the matrix.
-        noise: standard deviation of what was added to the product of the factors.
+        rows, cols, values: row, column and value of each known entry, (k,).
+        held_out: rows, columns and values of other entries, with as much noise.
+        shape: numbers of rows and columns of the matrix.
+        noise: standard deviation of the noise that was added to the product of the factors.
     """
 
     rows: Ints
@@ -170,17 +170,17 @@ def planted(n: int, m: int, rank: int = 20, *, density: float = 0.3, noise: floa
     """Make some entries of a random matrix of low rank, whose values have variance 1, plus noise.
 
     Args:
-        n, m: rows and columns.
-        rank: factors of each.
-        density: share of the entries that are known; a tenth as many others are held out.
-        noise: standard deviation of what is added to each value.
-        seed: equal numbers give equal entries, on each slot.
+        n, m: numbers of rows and columns.
+        rank: number of factors of each row and column.
+        density: share of the entries that are known; a tenth as many other entries are held out.
+        noise: standard deviation of the noise that is added to each value.
+        seed: equal seeds give equal entries, on all slots.
 
     Raises:
-        ValueError: a size is below 1, or the density not in (0, 1].
+        ValueError: a size is below 1, or the density is not in (0, 1].
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     """
     n, m = whole("n", n, 1, MOST_IDS), whole("m", m, 1, MOST_IDS)
     rank, seed = whole("rank", rank, 1, 10_000), whole("seed", seed, 0, MOST_IDS)

@@ -1,11 +1,11 @@
-"""The modes of snapshots that users choose from, and when the next snapshot is due.
+"""The modes of snapshots, of which users choose one, and when the next snapshot is due.
 
 | mode | a slot's state is taken | meanwhile |
 |---|---|---|
-| `VirtualSnapshot` | when all channels to it are empty | it computes, and appends nothing |
+| `VirtualSnapshot` | when all channels to the slot are empty | it computes, and appends nothing |
 | `ChandyLamport` | at once; records that are under way are logged | it computes and appends |
 | `Synchronous` | when all channels to all slots are empty | it stops |
-| `Hybrid` | as in `VirtualSnapshot`; where a slot is late, as in `ChandyLamport` | as there |
+| `Hybrid` | as `VirtualSnapshot`; if a slot is late, as `ChandyLamport` | as with that mode |
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ class SnapshotMode:
     """A mode of snapshots, which says how often they are taken; its subclasses say how.
 
     Args:
-        seconds: from the begin of a snapshot to that of the next one, > 0; "daly": as
-            ``--interval`` says, by default Daly's interval from what snapshots cost and ``--mtbf``.
-            At least half of a run is without a snapshot, however short the interval is.
-        updates: a snapshot begins after so many updates of all slots together, > 0, instead.
+        seconds: time from the beginning of a snapshot to that of the next one, > 0; "daly": as
+            ``--interval`` says, by default Daly's interval from the cost of snapshots and
+            ``--mtbf``. However short the interval is, no snapshot is open in half of a run.
+        updates: instead, the number of updates of all slots together, > 0, after which the next
+            snapshot begins.
 
     Raises:
         ValueError: neither or both are given, or one is out of range.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     """
 
     seconds: float | str | None = None
     updates: int | None = field(default=None, kw_only=True)
     name: ClassVar[str] = ""
-    aggregate: ClassVar[bool] = True  # messages are combined while nothing is appended
-    stops: ClassVar[bool] = False  # nothing is computed while a snapshot is open
-    patience_s: ClassVar[float] = math.inf  # after it channels that are not empty are logged
+    aggregate: ClassVar[bool] = True  # messages are combined while the slot appends none
+    stops: ClassVar[bool] = False  # the slot does not compute while a snapshot is open
+    patience_s: ClassVar[float] = math.inf  # after this time channels that are not empty are logged
 
     def __post_init__(self) -> None:
         kind = type(self).__name__
@@ -60,16 +61,16 @@ class SnapshotMode:
 
 @dataclass(frozen=True)
 class VirtualSnapshot(SnapshotMode):
-    """Take snapshots of states from different moments, between which no message is under way.
+    """Take each slot's state at a moment of its own, so that no message is between the states.
 
     Args:
         seconds: see `SnapshotMode`.
         updates: see `SnapshotMode`.
-        aggregate: messages of the time in which a slot appends none are combined; False: they are
-            kept one by one (the paper's FAIC-D).
+        aggregate: combine the messages that a slot makes while it may not append them; False: keep
+            them one by one (the paper's FAIC-D).
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     Source: section 3 of the paper.
     """
 
@@ -82,7 +83,7 @@ class ChandyLamport(SnapshotMode):
     """Take each slot's state at once, and log the messages that are under way.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     Source: K. M. Chandy, L. Lamport, "Distributed Snapshots", ACM TOCS 1985.
     """
 
@@ -95,7 +96,7 @@ class Synchronous(SnapshotMode):
     """Stop all slots, let their messages arrive, and take their states.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     """
 
     name: ClassVar[str] = "synchronous"
@@ -110,13 +111,13 @@ class Hybrid(SnapshotMode):
         seconds: see `SnapshotMode`.
         updates: see `SnapshotMode`.
         aggregate: see `VirtualSnapshot`.
-        patience_s: a slot that has appended nothing for so long goes on.
+        patience_s: seconds for which a slot waits for late slots without appending messages.
 
     Raises:
-        ValueError: also if `patience_s` is negative or infinite.
+        ValueError: as `SnapshotMode`, and if `patience_s` is negative or infinite.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     """
 
     aggregate: bool = field(default=True, kw_only=True)  # type: ignore[misc]
@@ -142,7 +143,7 @@ def make(text: str) -> SnapshotMode | None:
             "virtual:2", "hybrid:daly", "faic-d:20000u"; or "none".
 
     Raises:
-        ValueError: there is no such mode, or its number is none.
+        ValueError: there is no such mode, or its number cannot be read.
     """
     name, _, value = text.partition(":")
     if text == "none":
@@ -166,9 +167,9 @@ class Schedule:
     """A clock that tells slot 0 when a snapshot is due.
 
     Args:
-        mode: says how often.
-        now_s: by the clock of `due`.
-        by_interval: says that one is due by ``--interval``, for "daly".
+        mode: says how often snapshots are due.
+        now_s: the time now, by the clock of `due`.
+        by_interval: says whether a snapshot is due by ``--interval``, for "daly".
     """
 
     def __init__(self, mode: SnapshotMode, now_s: float, by_interval: Callable[[], bool]) -> None:
@@ -176,7 +177,7 @@ class Schedule:
         self._began_s, self._began_updates = now_s, 0.0
 
     def due(self, now_s: float, updates: float) -> bool:
-        """Say that a snapshot is due, after so many updates of all slots."""
+        """Say whether a snapshot is due, after a number of updates of all slots."""
         if self._mode.updates is not None:
             return updates - self._began_updates >= self._mode.updates
         if self._mode.seconds == DALY:

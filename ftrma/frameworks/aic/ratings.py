@@ -1,4 +1,4 @@
-"""Known entries of a matrix from files: ratings as people have them, sparse matrices."""
+"""Known entries of a matrix, read from files of ratings or sparse matrices."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ COMMENTS = ("#", "%")
 
 @dataclass(frozen=True)
 class Ratings:
-    """Entries of a file: ``fit(*load_ratings(...))``. Rows and columns have the numbers from 0 on.
+    """Entries of a file, for ``fit(*load_ratings(...))``. Rows and columns are numbered from 0.
 
     Attributes:
-        rows, cols, values: of each entry, (k,).
-        row_ids, column_ids: in the file, of each row and each column, ascending.
-        read_as: how the file was read, for people.
+        rows, cols, values: row, column and value of each entry, (k,).
+        row_ids, column_ids: the id in the file of each row and of each column, ascending.
+        read_as: a text that says how the file was read.
     """
 
     rows: Ints
@@ -45,20 +45,20 @@ class Ratings:
 def load_ratings(path: str | os.PathLike[str]) -> Ratings:
     """Read entries of a matrix from a file.
 
-    Ids are whole numbers, and need not be without gaps: those that occur are the rows and columns.
+    Ids are whole numbers and may have gaps: each id that occurs is a row or a column.
 
     Args:
         path: a sparse matrix (.npz of scipy.sparse, .mtx); an .npz file with the arrays rows, cols
-            and values; or text, perhaps .gz: in each line a row, a column and a value, between
-            blanks, tabs, commas, semicolons or double colons. Further columns are left out, so are
-            a first line that has no numbers, and lines that begin with # or %.
+            and values; or text, perhaps .gz, whose lines have a row, a column and a value,
+            separated by blanks, tabs, commas, semicolons or double colons. Further columns are
+            ignored; so are a first line without numbers, and lines that begin with # or %.
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: it is none of these, or has no entries; with the remedy.
+        ValueError: the file is none of these, or has no entries; the text has the remedy.
 
     MPI: local; each slot reads the whole file.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     """
     name = os.fspath(path)
     if name.endswith((".npz", ".mtx", ".mtx.gz")):
@@ -78,7 +78,7 @@ def load_ratings(path: str | os.PathLike[str]) -> Ratings:
 
 
 def _arrays(name: str) -> tuple[Any, Any, Any]:
-    """Entries of a file of arrays."""
+    """Return the entries of a file of arrays."""
     import scipy.io
     import scipy.sparse
 
@@ -97,7 +97,7 @@ def _arrays(name: str) -> tuple[Any, Any, Any]:
 
 
 def _text(name: str) -> tuple[tuple[Ints, Ints, Floats], str]:
-    """Entries of a text, and how it was read."""
+    """Return the entries of a text, and how it was read."""
     with gzip.open(name, "rt") if name.endswith(".gz") else open(name) as file:
         try:
             first, header = _first(file)
@@ -126,7 +126,7 @@ def _lines(first: str, rest: TextIO) -> Iterator[str]:
 
 
 def _first(file: TextIO) -> tuple[str, bool]:
-    """The first line of entries; and if a header is in front of it."""
+    """Return the first line of entries, and whether a header is in front of it."""
     header = False
     for line in file:
         if not line.strip() or line.startswith(COMMENTS):

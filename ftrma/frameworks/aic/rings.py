@@ -1,13 +1,13 @@
 """Channels between slots: rings in a window, one for each ordered pair.
 
-A slot's part of the window has, for each other slot, a word *tail*, up to which that slot has
-written into its ring here; a word *head*, up to which that slot has read from this one's ring
-there; and the ring. A word counts bytes from the begin of the run, and has one writer. A record is
-put and flushed before the tail behind it, so who sees the tail sees the record. All this is
-one-sided: it is the same on one node and over several.
+For each other slot, a slot's part of the window has the ring into which that slot writes, and two
+words. The word *tail* says how far that slot has written into the ring; the word *head* says how
+far that slot has read from this slot's ring there. A word counts bytes from the beginning of the
+run, and has one writer. A record is put and flushed before the tail behind it is put, so a slot
+that sees the tail sees the record. All accesses are one-sided, on one node and over several nodes.
 
-A record begins with its size and kind and takes a whole number of words; it lies in one piece, so
-the rest of a ring that is too small for it is skipped.
+A record begins with its size and kind, and takes a whole number of words. It lies in one piece; if
+the rest of a ring is too small for it, that rest is skipped.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ WORD = 8
 
 
 def ring_bytes(slots: int) -> int:
-    """Size of each ring."""
+    """Return the size of each ring."""
     return min(MOST_BYTES, max(LEAST_BYTES, MEMORY_BYTES // slots // 4096 * 4096))
 
 
 def allocate(comm: Any, size: int) -> Any:
-    """A window of so many bytes of this slot, neither saved nor restored.
+    """Return a window that has `size` bytes at this slot, neither saved nor restored.
 
     MPI: collective over all slots.
     """
@@ -52,14 +52,15 @@ class Rings:
     """The channels of one slot in one run; implements `kinds.Channels`.
 
     Args:
-        comm: of the slots.
-        size_bytes: of a ring; a multiple of 8.
+        comm: the communicator of the slots.
+        size_bytes: size of a ring, a multiple of 8; None: by the number of slots.
 
     Attributes:
-        sent_bytes, sent_records: of data, so far.
+        sent_bytes, sent_records: numbers of bytes and records of data that were sent so far.
 
     MPI: collective over all slots.
-    Fault: `check` unwinds when all go back. The window stays to the attempt's end then.
+    Fault: `check` raises `Rollback` when all slots go back. The window then stays until the end of
+        the attempt.
     """
 
     def __init__(self, comm: Any, size_bytes: int | None = None) -> None:
@@ -72,19 +73,19 @@ class Rings:
         memory: AnyArray = np.zeros(words, "u1")
         if self.size > 1:
             memory = np.frombuffer(self.window.tomemory(), "u1")
-            memory[:words] = 0  # a survivor's window has the contents of the attempt before
-        self._tails = memory[:words // 2].view(np.uint64)  # of the rings here
-        self._heads = memory[words // 2:words].view(np.uint64)  # of this slot's rings elsewhere
+            memory[:words] = 0  # a survivor's window has the contents of the previous attempt
+        self._tails = memory[:words // 2].view(np.uint64)  # tails of the rings here
+        self._heads = memory[words // 2:words].view(np.uint64)  # heads of this slot's rings there
         self._rings = memory[words:].data
-        self._read = [0] * self.size  # of each ring here
-        self._told = [0] * self.size  # how far each sender knows of that
-        self._written = [0] * self.size  # into this slot's ring at each other slot
-        self._shown = [0] * self.size  # up to which its tail has been put
+        self._read = [0] * self.size  # bytes that were read from each ring here
+        self._told = [0] * self.size  # the same, as far as each sender has been told
+        self._written = [0] * self.size  # bytes written into this slot's ring at each other slot
+        self._shown = [0] * self.size  # the same, as far as the tail there has been put
         self._behind: list[deque[tuple[int, bytes]]] = [deque() for _ in range(self.size)]
         self._own: deque[tuple[int, bytes]] = deque()
-        self._taken: tuple[int, int] | None = None  # source and bytes of the record that is out
+        self._taken: tuple[int, int] | None = None  # source and size of the record not released
         self._next = self.me
-        self._held: list[Any] = []  # what MPI reads until it is flushed
+        self._held: list[Any] = []  # buffers that MPI reads until they are flushed
         self.window.Lock_all()
         comm.Barrier()  # all words are zero
 
@@ -115,7 +116,7 @@ class Rings:
         return True
 
     def _put(self, to: int, kind: int, view: memoryview, spare: int) -> bool:
-        """Put a record into the ring at a slot; False if it has no room beside `spare` bytes."""
+        """Put a record into the ring at a slot; False: there is no room beside `spare` bytes."""
         if to == self.me:
             self._own.append((kind, bytes(view)))
             return True
@@ -142,7 +143,7 @@ class Rings:
         self._held.append(record)
 
     def check(self) -> None:
-        """See `kinds.Channels.check`; shows others what was appended and taken before."""
+        """See `kinds.Channels.check`; lets other slots see what was appended and taken before."""
         framework.committed()
         for to, behind in enumerate(self._behind):
             while behind and self._put(to, behind[0][0], memoryview(behind[0][1]), 0):

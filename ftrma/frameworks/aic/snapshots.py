@@ -1,32 +1,35 @@
 """Snapshots of a running computation, taken by its slots without waiting for each other.
 
-A snapshot is *open* at a slot from the moment in which the slot hears of it until the slot knows
-that all have staged their parts. It has a number e, which slot 0 counts, and a *generation* r: so
-many repairs in which nobody went back were before it. All records are names (e, r) of snapshots:
+A snapshot is *open* at a slot from the moment at which the slot hears of it until the slot knows
+that all slots have staged their parts. It has a number e, which slot 0 counts, and a *generation*
+r: the number of repairs before it in which no slot went back. The records of a snapshot carry its
+name (e, r):
 
 1. Slot 0 begins (e, r). It *enters*: it appends CLEAR(e, r) to all channels, and no data from then
-   on. Others enter at the first CLEAR(e, r), whoever has sent it.
+   on. Another slot enters when it takes the first CLEAR(e, r), whichever slot has sent it.
 2. When CLEAR(e, r) has come from all slots, all channels to this slot are empty and stay so. The
-   slot takes its *cut*: it stages its state, in which each message is that this slot has been sent
-   or has to send.
-3. It appends STAGED(e, r) to all channels. When STAGED(e, r) has come from all slots, or another
-   snapshot's CLEAR proves that, the snapshot is closed here, and data is appended again.
+   slot takes its *cut*: it stages its state, which contains each message that was sent to this slot
+   or that this slot has to send.
+3. It appends STAGED(e, r) to all channels. When STAGED(e, r) has come from all slots, or the CLEAR
+   of a later snapshot proves that all have staged, the snapshot is closed here, and the slot
+   appends data again.
 
-A slot that is *late* by the mode's patience is not waited for: the cut is taken at once, and
-records from channels without CLEAR are logged until CLEAR comes; the log is a part of the snapshot.
-RESUME says that the sender appends data again, before all have staged: who takes it has to take the
-cut before the next record. Chandy and Lamport's snapshot is that without any patience: the cut is
-taken at the entry, before any more records are taken, so RESUME is not needed.
+If a slot is *late* by the mode's patience, others do not wait for it. They take the cut at once,
+and log the records from channels without CLEAR until CLEAR comes; the log is a part of the
+snapshot. RESUME says that the sender appends data again before all have staged; a slot that takes
+RESUME has to take its cut before it takes the next record. The snapshot of Chandy and Lamport is
+this one without any patience: the cut is taken at the entry, before any more records are taken, so
+RESUME is not needed.
 
-The law: in a snapshot that all have staged each message is exactly once, in the sender's state, in
-the receiver's, or in the receiver's log. (V1) From CLEAR to the sender's cut a channel has no data,
-and from there to RESUME or STAGED of all neither. (V2) Data that is taken before the cut is in the
-state, and after it in the log if it comes before CLEAR. (V3) Who loads a snapshot loads one that
-all have staged.
+The law: in a snapshot that all slots have staged, each message is there exactly once: in the
+sender's state, in the receiver's state, or in the receiver's log. (V1) A channel has no data
+between CLEAR and the sender's cut, and none from there until RESUME, or STAGED of all slots. (V2)
+Data that is taken before the cut is in the state; data that is taken after the cut but before CLEAR
+is in the log. (V3) A snapshot is loaded only if all slots have staged it.
 
-A repair that undoes what is staged makes all open snapshots of smaller generations *void*: their
-records are ignored, and a slot that is amid one returns to normal when its own generation has
-changed. All slots meet in a repair, so nobody hears of a generation that it has not come to.
+A repair that undoes what was staged makes all open snapshots of smaller generations *void*. Their
+records are ignored, and a slot with such a snapshot open returns to normal when its own generation
+has changed. All slots meet in a repair, so no slot hears of a generation that it has not reached.
 """
 
 from __future__ import annotations
@@ -50,19 +53,19 @@ class SnapshotStatistics:
     """The cost of one snapshot to a slot.
 
     Attributes:
-        number: of the snapshot.
-        begun_s: when the slot heard of it, by the worker's clock.
-        flushing_s: from there to the cut.
-        staging_s: in the store.
-        silent_s: from the begin until data was appended again.
-        open_s: from the begin until all had staged.
-        idle_s: in which the slot had nothing to do, while it was open.
-        size_bytes: of the state and the log.
-        entries: messages in them: places that hold one, and those of records that were logged or
-            kept back.
-        logged: records in the log.
-        updates: that this slot has made while it was open.
-        void: a repair has undone it.
+        number: number of the snapshot.
+        begun_s: the time when the slot heard of it, by the worker's clock.
+        flushing_s: time from there to the cut.
+        staging_s: time spent in the store.
+        silent_s: time from the beginning until data was appended again.
+        open_s: time from the beginning until all slots had staged.
+        idle_s: time in which the slot had nothing to do while the snapshot was open.
+        size_bytes: size of the state and the log.
+        entries: number of messages in them: places that hold a message, and messages of records
+            that were logged or kept back.
+        logged: number of records in the log.
+        updates: number of updates that this slot has made while the snapshot was open.
+        void: a repair has undone the snapshot.
     """
 
     number: int
@@ -86,7 +89,7 @@ class Epoch:
     Attributes:
         number: e.
         generation: r.
-        statistics: are kept.
+        statistics: its statistics, which are kept.
         clear: slots whose CLEAR has come.
         ready: slots whose READY has come.
         staged: slots whose STAGED has come.
@@ -116,18 +119,18 @@ class Snapshots:
     """A slot's part in all snapshots of a run.
 
     Args:
-        channels: of the slot.
-        store: for its parts.
-        mode: of all snapshots.
-        arrays: gives the slot's state.
-        entries: counts the messages in the state, or, given records, in these.
-        clock: seconds.
+        channels: the channels of the slot.
+        store: stores the slot's parts.
+        mode: the mode of all snapshots.
+        arrays: returns the slot's state.
+        entries: counts the messages in the state, or in records that are given to it.
+        clock: returns the time in seconds.
         visit: is called with names of places where a process may be killed.
-        number: of the newest snapshot before.
+        number: number of the newest earlier snapshot.
 
     Attributes:
-        epoch: the snapshot that is open; None: none is.
-        history: statistics of all snapshots, the open one too.
+        epoch: the snapshot that is open; None: no snapshot is open.
+        history: statistics of all snapshots, including the open one.
     """
 
     def __init__(self, channels: Channels, store: Store, mode: SnapshotMode,
@@ -143,16 +146,16 @@ class Snapshots:
 
     # For the worker
     def appending(self) -> bool:
-        """Say that data may be appended."""
+        """Say whether data may be appended."""
         epoch = self.epoch
         return epoch is None or (epoch.cut and epoch.resumed)
 
     def computing(self) -> bool:
-        """Say that the slot may compute."""
+        """Say whether the slot may compute."""
         return self.epoch is None or not self._mode.stops
 
     def frozen(self) -> bool:
-        """Say that no record may be taken."""
+        """Say whether no record may be taken."""
         return self.epoch is not None and self.epoch.forced and not self.epoch.cut
 
     def begin(self) -> bool:
@@ -166,7 +169,7 @@ class Snapshots:
         return True
 
     def data(self, source: int, data: memoryview) -> None:
-        """Log a data record that is taken, if it belongs to the snapshot."""
+        """Log a data record that was taken, if it belongs to the snapshot."""
         epoch = self.epoch
         if epoch and epoch.cut and source not in epoch.clear:
             epoch.log.append((source, bytes(data)))
@@ -195,7 +198,7 @@ class Snapshots:
             self.step()
 
     def step(self) -> None:
-        """Do what is to be done about the open snapshot."""
+        """Take the next steps of the open snapshot, as far as they are possible."""
         self._leave_void()
         epoch = self.epoch
         if not epoch:
@@ -213,15 +216,15 @@ class Snapshots:
 
     # Rules
     def _too_soon(self) -> bool:
-        """Say that slots need time without a snapshot: as long as the newest one was open.
+        """Say whether slots still need time without a snapshot: as long as the newest was open.
 
-        Where snapshots follow each other closer, a slot may have no chance to append data.
+        If snapshots followed each other faster, a slot might get no chance to append data.
         """
         newest = self.history[-1] if self.history else None
         return newest is not None and self._clock() < newest.begun_s + 2 * newest.open_s
 
     def _void(self, generation: int) -> bool:
-        """Say that a repair has undone the snapshots of a generation."""
+        """Say whether a repair has undone the snapshots of a generation."""
         assert generation <= self._store.generation, "a generation that this slot has not come to"
         return generation < self._store.generation
 
@@ -229,7 +232,7 @@ class Snapshots:
         return len(slots) == self._channels.size
 
     def _late(self, epoch: Epoch) -> bool:
-        """Say that this slot has been waiting for too long, or another one has."""
+        """Say whether this slot, or another one, has been waiting for too long."""
         return epoch.forced or self._since(epoch) > self._mode.patience_s
 
     def _may_cut(self, epoch: Epoch) -> bool:
@@ -309,7 +312,7 @@ class Snapshots:
 
 
 def pack(records: Sequence[tuple[int, bytes]]) -> AnyArray:
-    """Make one array of slots and records; it is never empty."""
+    """Pack slots and records into one array, which is never empty."""
     parts = [_ENTRY.pack(len(records), 0)]
     for slot, data in records:
         parts += [_ENTRY.pack(slot, len(data)), data]
@@ -317,7 +320,7 @@ def pack(records: Sequence[tuple[int, bytes]]) -> AnyArray:
 
 
 def unpack(array: AnyArray) -> Iterator[tuple[int, memoryview]]:
-    """List slots and records that `pack` was given; records are aligned as those of a channel."""
+    """Yield the slots and records that were packed; records are aligned as those of a channel."""
     data = np.ascontiguousarray(array, np.uint8).data
     count, at = _ENTRY.unpack_from(data)[0], _ENTRY.size
     for _ in range(count):

@@ -1,12 +1,12 @@
 """The loop of a slot: take records, compute, append records, take part in snapshots and the end.
 
-A `Worker` knows nothing of what is computed, of rings or of checkpoints: it is handed channels, a
-workload and a store (`kinds`), and a clock. Tests run it as it is with the channels, stores and
+A `Worker` knows nothing about the computation, rings or checkpoints: it is given channels, a
+workload and a store (`kinds`), and a clock. Tests run the same worker with the channels, stores and
 failures of a simulator.
 
-In a turn it never waits for another slot, but sleeps a little if it has done nothing. What is
-restored comes first: the workload's state, then the records that were logged on their way to this
-slot, then those that it had kept back.
+In a turn it never waits for another slot, but it sleeps a little if it has done nothing. A restored
+worker first loads the workload's state, then the records that were logged on their way to this
+slot, then the records that it had kept back.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from .modes import Schedule, SnapshotMode
 from .snapshots import LOG, Snapshots, pack, unpack
 
 HELD = "held"  # name of the array with records that are kept back one by one
-RECORDS = 64  # that are taken in a turn, at most; chosen: computing goes on beside a flood of them
-IDLE_S = 0.005  # between two looks at the timers if nothing happens
+RECORDS = 64  # most records taken in a turn; chosen so that a flood of them lets computing go on
+IDLE_S = 0.005  # time between two looks at the timers if nothing happens
 
 
 class Worker:
     """A slot's part of an asynchronous run.
 
     Args:
-        channels: to and from all slots.
-        workload: computes.
-        store: for snapshots.
-        mode: of snapshots; None: there are none.
-        clock: seconds; for timers and statistics.
-        sleep: for `pace_s`.
+        channels: the channels to and from all slots.
+        workload: the computation.
+        store: keeps the snapshots.
+        mode: the mode of snapshots; None: there are no snapshots.
+        clock: returns the time in seconds, for timers and statistics.
+        sleep: sleeps for a number of seconds, for `pace_s`.
         visit: is called with names of places where a process may be killed.
-        due: says that a snapshot is due by ``--interval``, for the mode's "daly".
-        pace_s: an update takes so long, by sleeping; 0: as long as it takes.
-        number: of the newest snapshot before, whose state is restored; 0: there is none.
+        due: says whether a snapshot is due by ``--interval``, for the mode's "daly".
+        pace_s: least number of seconds for an update, reached by sleeping; 0: no sleeping.
+        number: number of the newest earlier snapshot, whose state is restored; 0: there is none.
         on_statuses: is called at slot 0 with the statuses of all slots, several times a second.
 
     Attributes:
-        snapshots: this slot's part in them, with statistics; None: there are none.
-        ending: this slot's part in the end.
-        updates: pieces of work that were done, or the workload's own count (`updates`).
-        sent: data records that were appended.
-        received: data records that were taken.
-        begun_s: when the first turn began, by the clock.
-        computing_s: in which it has computed.
-        idle_s: in which it had nothing to do.
+        snapshots: this slot's part in the snapshots, with statistics; None: there are no snapshots.
+        ending: this slot's part in the end of the run.
+        updates: number of pieces of work that were done, or the workload's own count (`updates`).
+        sent: number of data records that were appended.
+        received: number of data records that were taken.
+        begun_s: the time when the first turn began, by the clock.
+        computing_s: time in which the slot has computed.
+        idle_s: time in which the slot had nothing to do.
     """
 
     def __init__(self, channels: Channels, workload: Workload, store: Store,
@@ -77,7 +77,7 @@ class Worker:
 
     @property
     def reason(self) -> Reason | None:
-        """Why the run has ended; None: it has not."""
+        """The reason why the run has ended; None: it has not ended."""
         return self.ending.reason
 
     def restore(self, arrays: Mapping[str, AnyArray]) -> None:
@@ -92,7 +92,7 @@ class Worker:
     def run(self) -> Reason:
         """Take turns until the run ends.
 
-        Fault: unwinds when all go back.
+        Fault: raises `Rollback` when all slots go back.
         """
         while self.turn():
             pass
@@ -107,7 +107,7 @@ class Worker:
             self.snapshots.step()
         if self._channels.me == 0:
             self._lead()
-        self._channels.check()  # others see CLEAR and STAGED now, not after a piece of work
+        self._channels.check()  # other slots see CLEAR and STAGED now, not after a piece of work
         if self.ending.reason:
             if self._leave():
                 return False
@@ -150,7 +150,7 @@ class Worker:
         return Counts(passive, self.sent, self.received, self.updates)
 
     def _work(self) -> bool:
-        """Compute and hand on; False: there was nothing to do."""
+        """Compute and hand on messages; False: there was nothing to do."""
         computed = False
         before = self._clock(), self.updates
         if not self.snapshots or self.snapshots.computing():
@@ -173,13 +173,14 @@ class Worker:
         return self.snapshots is None or self.snapshots.appending()
 
     def _hand_held(self) -> bool:
-        """Append what was kept back; False: something is left, or no data may be appended."""
+        """Append the records that were kept back; False: some are left, or may not be appended."""
         while self._held and self._appending() and self._append_now(*self._held[0]):
             self._held.popleft()
         return not self._held and self._appending()
 
     def _append(self, to: int, data: Bytes) -> bool:
-        """Append messages of the workload, or keep them back, if they are not to be combined."""
+        """Append messages of the workload; if they are not combined, keep them back if necessary.
+        """
         if self._appending():
             return not self._held and self._append_now(to, data)
         if self._mode and not self._mode.aggregate:
@@ -195,7 +196,7 @@ class Worker:
         return True
 
     def _arrays(self) -> Mapping[str, AnyArray]:
-        """List the state that a snapshot has."""
+        """Return the state for a snapshot."""
         arrays = dict(self._workload.arrays())
         if self._mode and not self._mode.aggregate:
             arrays[HELD] = pack(self._held)
@@ -224,7 +225,7 @@ class Worker:
                 schedule.begun(now, updates)
 
     def _leave(self) -> bool:
-        """Leave the run, if all do and nothing is under way; False: not yet."""
+        """Leave the run, if all slots do and nothing is under way; False: not yet."""
         if self.snapshots and self.snapshots.epoch:
             return False
         if not self._hand_held():
