@@ -21,12 +21,12 @@ import numpy as np
 from ... import framework
 from .kinds import AnyArray, Bytes, Kind
 
-MEMORY_BYTES = 1 << 26  # of a slot's rings; memory is taken as they are used
-LEAST_BYTES, MOST_BYTES = 1 << 15, 1 << 23  # of a ring
+MEMORY_BYTES = 1 << 26  # size of all rings of a slot; memory is taken only as they are used
+LEAST_BYTES, MOST_BYTES = 1 << 15, 1 << 23  # sizes of a ring
 HEADER = np.dtype([("bytes", "u4"), ("kind", "u4")])
-SKIP = 0  # kind of the rest of a ring
-SPARE_BYTES = 1 << 12  # of a ring that data leaves to records of other kinds
-LOOK_S, LONG_LOOK_S = 5e-5, 1e-3  # between two looks of an idle slot, at first and later
+SKIP = 0  # kind of the rest of a ring that is skipped
+SPARE_BYTES = 1 << 12  # room in a ring that data leaves for records of other kinds
+LOOK_S, LONG_LOOK_S = 5e-5, 1e-3  # times between two looks of an idle slot, at first and later
 WORD = 8
 
 

@@ -1,4 +1,4 @@
-"""Graphs that are made of another one by a look at the edges of each slot."""
+"""Graphs that are made from another graph, by a change of its edges."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .references import AnyArray, EdgeArrays, Floats, Ints, Numbers
 
 
 class Simple(Graph):
-    """A graph without directions: one edge each way between neighbours, none to oneself.
+    """A graph without directions: one edge each way between neighbours, and no loops.
 
-    Edges have no weights; those of a vertex ascend as the slot's targets do.
+    Edges have no weights; those of a vertex are in the order of the slot's targets.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -37,12 +37,12 @@ class Simple(Graph):
 
 
 def simple(graph: Graph) -> Graph:
-    """The graph without directions, repetitions, weights and edges from a vertex to itself."""
+    """Return the graph without directions, repetitions, weights and loops."""
     return Simple(graph)
 
 
 def reverse(graph: Graph) -> Graph:
-    """The graph with each edge in the other direction."""
+    """Return the graph with each edge in the other direction."""
 
     def change(source: Ints, target: Ints, weight: Floats | None) -> Iterator[EdgeArrays]:
         yield target, source, weight
@@ -53,9 +53,9 @@ def reverse(graph: Graph) -> Graph:
 
 
 def bipartite(graph: Graph) -> Graph:
-    """The graph between sources and targets as vertices of two kinds, edges in both directions.
+    """Return the graph in which sources and targets are different vertices; edges go both ways.
 
-    Targets get the ids n + target: so user 7 and film 7 are two vertices.
+    A target gets the id n + target; so user 7 and film 7 are two vertices.
     """
 
     def change(source: Ints, target: Ints, weight: Floats | None) -> Iterator[EdgeArrays]:
@@ -69,12 +69,12 @@ def bipartite(graph: Graph) -> Graph:
 
 
 def both(graph: Graph, *, weighted: bool = False) -> Graph:
-    """The graph with each edge twice: as it is, and reversed with the negative of its weight.
+    """Return the graph with each edge twice: as it is, and reversed with the negative weight.
 
-    So a program reaches the sources of edges, too: it sends with a `weight` that is a function.
+    By it a program can send to the sources of edges, too, with a `weight` that is a function.
 
     Args:
-        weighted: the weights of the graph, which are to be positive; else all are 1.
+        weighted: use the weights of the graph, which must be positive; if false, all are 1.
     """
 
     def change(source: Ints, target: Ints, weight: Floats | None) -> Iterator[EdgeArrays]:
@@ -89,9 +89,9 @@ def both(graph: Graph, *, weighted: bool = False) -> Graph:
 
 
 def copies(graph: Graph, count: int) -> Graph:
-    """The graph so many times, side by side: copy c of vertex v has the id c * n + v.
+    """Return `count` copies of the graph, side by side: copy c of vertex v has the id c * n + v.
 
-    So a program takes many starting points at once: one in each copy.
+    By it a program can use many starting points at once, one in each copy.
     """
     n = graph.n
 

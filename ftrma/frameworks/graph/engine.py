@@ -22,9 +22,9 @@ from .results import Result
 from .runner import GraphRunner, Settings, StepReport, Task
 from .runs import runs
 
-MOST = 10_000  # steps of a program, unless it says otherwise
-LOG_BYTES = 1 << 30  # of a slot's logs
-PROGRESS_S = 0.5  # between two lines
+MOST = 10_000  # most steps of a program, unless `run` is told otherwise
+LOG_BYTES = 1 << 30  # size of a slot's logs at which a checkpoint is due
+PROGRESS_S = 0.5  # least time between two lines
 RUNNERS: tuple[type[GraphRunner[Any]], ...] = (PregelRunner, DeclaredRunner, PhoenixRunner)
 PREGEL_RECOVERIES = (*PregelRunner.recoveries, *DeclaredRunner.recoveries)
 PHOENIX_RECOVERIES = PhoenixRunner.recoveries
@@ -33,30 +33,31 @@ TOPOLOGIES = ("parity", "files", "loader")
 
 
 class Engine:
-    """Vertex programs in a job, and how they are recovered.
+    """Runs vertex programs in a job, and recovers them after failures.
 
-    The first engine takes over what is done about failures: after one all slots enter the program
-    again, and runs that have ended give their results at once. With "causal" and "rollback" ftrma
-    recovers the program as it does any other.
+    The first engine claims the job's failures: after a failure all slots enter the program again,
+    and runs that have ended give their results at once. With "causal" and "rollback" nothing is
+    claimed, and ftrma recovers the program as it does any other.
 
     Args:
         recovery: "hwcp", "lwcp", "hwlog", "lwlog", "causal", "rollback" or "none"; "phoenix" or
             "cr" for programs of Phoenix's classes; see ``ftrma/docs/graphs.md``.
-        checkpoint: steps or rounds between two (int), seconds (float), "daly": as ``ftrma run
-            --interval`` has it, or "never": none but that of a result. By default 10; with
-            "phoenix" never.
-        partition: of the vertices: "hash", "range" or "edges", see `parts.Partition`.
-        topology: where a slot's part of the graph comes from when its process is replaced:
-            "parity": it is saved with the first checkpoint; "files": it is in `cache`; "loader": it
-            is loaded or made again. By default files if there is a cache, else parity for a graph
-            that comes from a file; loader with "phoenix", "cr", "causal" and "rollback".
+        checkpoint: the interval between two checkpoints: steps or rounds (int); seconds (float);
+            "daly": as ``ftrma run --interval`` says; or "never": only results are saved. By default
+            10; with "phoenix" never.
+        partition: how vertices are divided: "hash", "range" or "edges", see `parts.Partition`.
+        topology: the origin of a slot's part of the graph when its process is replaced. "parity":
+            the part is saved with the first checkpoint; "files": it is in `cache`; "loader": it is
+            loaded or made again. By default "files" if there is a cache, else "parity" for a graph
+            that comes from a file; "loader" for other graphs, and with "phoenix", "cr", "causal"
+            and "rollback".
         cache: a directory where each slot leaves its part of a graph, also for later jobs, see
             `cache`.
-        log_bytes: size of a slot's logs from which on a checkpoint is due.
-        progress: slot 0 tells steps on standard error.
+        log_bytes: size of a slot's logs at which a checkpoint is due.
+        progress: slot 0 prints the steps on standard error.
 
     Raises:
-        ValueError: a value is none of these, or two do not fit each other.
+        ValueError: a value is not one of these, or two do not fit each other.
 
     MPI: collective over all slots.
     Fault: as `ftrma.framework.claim`.
@@ -90,37 +91,37 @@ class Engine:
         self.runner.claim()
 
     def load(self, source: Any, **options: Any) -> Graph:
-        """A graph from a file, or of an object, see `objects.load`.
+        """Load a graph from a file or an object, see `objects.load`.
 
-        Slot 0 tells on standard error how it was read, where that was guessed.
+        If it was guessed how to read the file, slot 0 prints the guess on standard error.
 
         Args:
             source: the path of a file; a matrix or array of scipy.sparse; a graph of NetworkX or
                 igraph; a table of pandas, polars or Arrow; arrays of sources, targets and perhaps
-                weights. Each slot gives an equal one.
-            options: of `files.load`: n, relabel, columns, skip, separator, weighted, one_based,
-                labels.
+                weights. All slots give equal objects.
+            options: options of `files.load`: n, relabel, columns, skip, separator, weighted,
+                one_based, labels.
 
-        MPI: collective over all slots, but with "causal" and "rollback".
+        MPI: collective over all slots; local with "causal" and "rollback".
         """
-        comm = None if self.runner.declares else self.comm  # a replay would do without the others
+        comm = None if self.runner.declares else self.comm  # others take no part in a replay
         found = data.load(source, comm=comm, **options)
         if found.read_as and self.comm.rank == 0 and framework.attempt() <= 1:
             outfile.tell(f"{found.what} read as: {found.read_as}", who="graph")
         return found
 
     def rmat(self, scale: int, degree: int = 16, seed: int = 1) -> Graph:
-        """A power-law graph, see `generate.rmat`."""
+        """Make a power-law graph, see `generate.rmat`."""
         return data.rmat(scale, degree, seed)
 
     def degrees(self, graph: Graph) -> Ints:
-        """Number of edges that leave each vertex, (n,); each slot reads a share of the edges.
+        """Return the number of edges that leave each vertex, (n,); each slot reads a share of them.
 
         Raises:
-            ValueError: the graph has an edge that leads out of it, or a weight that is NaN, or more
-                vertices than there is memory for; on all slots.
+            ValueError: an edge has an end that is no vertex, a weight is NaN, or there are more
+                vertices than there is memory for; raised on all slots.
 
-        MPI: collective over all slots, but with "causal" and "rollback".
+        MPI: collective over all slots; local with "causal" and "rollback".
         """
         if self.runner.declares or graph.slices is None or self.comm.size == 1:
             return graph.degrees()
@@ -131,19 +132,19 @@ class Engine:
         """Run a program to its end.
 
         Args:
-            most: steps after which it is an error that it has not ended; of Phoenix's rounds those
-                since the newest failure.
+            most: greatest number of steps that the program may take; for Phoenix, of rounds since
+                the newest failure.
 
         Raises:
-            ValueError: the graph has an edge that leads out of it, or a weight that is NaN; the
-                program has a name, a combiner or a field that cannot be, or is of another kind
-                than the recovery is for.
-            RuntimeError: the program has not ended after so many steps (`NotEnded`), does in `emit`
-                what belongs into `update`, or is another one than before a failure.
+            ValueError: an edge has an end that is no vertex, or a weight is NaN; the program has a
+                name, a combiner or a field that is not allowed; or the recovery is not for programs
+                of its kind.
+            RuntimeError: the program has not ended after `most` steps (`NotEnded`), does in `emit`
+                what belongs into `update`, or is another program than before a failure.
 
         MPI: collective over all slots; waits for them in each step.
-        Fault: unwinds when all go back; in the next attempt the run goes on where it was, as far as
-            the recovery has it.
+        Fault: raises `Rollback` when all slots go back. In the next attempt the run goes on from
+            the state that the recovery has saved.
         """
         self._check(program)
         run = runs.next()

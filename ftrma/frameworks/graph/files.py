@@ -1,7 +1,7 @@
-"""Graphs from files: of which kind a file is, and its text as it is unpacked.
+"""Graphs from files: finds the kind of a file, and unpacks the text of text files.
 
-A file is known by its content, not by its name. `textedges`, `arrayfiles`, `arrayslices` and
-`tablefiles` have the kinds.
+The kind of a file is recognized by its content, not by its name. `textedges`, `arrayfiles`,
+`arrayslices` and `tablefiles` read the kinds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def load(path: Source, *, n: int | None = None, relabel: bool = False,
          columns: Sequence[int | str] | None = None, skip: int | None = None,
          separator: str | None = None, weighted: bool | None = None, one_based: bool = False,
          labels: bool | None = None, comm: Any = None) -> Graph:
-    """A graph from a file, by its content.
+    """Load a graph from a file, whose kind is recognized by its content.
 
     Arrays of ``.npz``: as scipy.sparse writes CSR, CSC or COO, or ``src``, ``dst`` and perhaps
     ``weight`` and ``n``. Parquet and Arrow (with pyarrow). Text: Matrix Market, METIS, DIMACS, or
@@ -48,16 +48,18 @@ def load(path: Source, *, n: int | None = None, relabel: bool = False,
     says what was guessed.
 
     Args:
-        n: vertices; by default the number in the file, or one more than the largest id.
+        n: number of vertices; by default the number in the file, or one more than the largest id.
         relabel: give the vertices that have edges the ids 0 to k - 1, see `parts.relabel`.
-        columns: of source, target and perhaps weight: numbers from 0 on, or names.
-        skip: lines at the beginning of a text that are left out; by default a line of names.
+        columns: columns of source, target and perhaps weight: numbers from 0 on, or names.
+        skip: number of lines at the beginning of a text that are left out; by default a line of
+            names is left out.
         separator: a character between the fields of a text.
-        weighted: True: there are weights; False: they are left out.
+        weighted: True: there are weights; False: weights are ignored.
         one_based: the least id is 1, and becomes 0.
         labels: ids are words, which become the graph's `names`.
-        comm: of slots that all load this file now: each reads a share of a text, if it is not
-            packed, of arrays, or of a table, and has what is the graph's own from all.
+        comm: the slots that all load this file now. Each of them reads a share of the file if it is
+            a text that is not packed, has arrays, or is a table; facts about the whole graph are
+            put together from all slots.
 
     MPI: local without `comm`; with it, collective over its slots.
 
@@ -88,7 +90,7 @@ def load(path: Source, *, n: int | None = None, relabel: bool = False,
 
 def _found(path: Source, name: str, n: int | None, wishes: Wishes, key: str,
            comm: Any) -> tuple[Graph, str]:
-    """The graph of a file, and how it is read, for people."""
+    """Return the graph of a file, and a text that says how it is read."""
     with open(path, "rb") as file:
         begin = file.read(8)
     if begin.startswith(ZSTD):
@@ -126,10 +128,11 @@ def _no_text(name: str, wishes: Wishes) -> None:
 
 
 def _sample(path: Source, name: str) -> tuple[bytes, bool, bool]:
-    """The first lines of a text.
+    """Return the first lines of a text, and two facts about it.
 
     Returns:
-        Lines of which one is no comment, if possible; they are all; lines end with a CR alone.
+        Lines, of which at least one is no comment, if possible; whether these are all lines;
+        whether lines end with a CR alone.
     """
     with _open(path) as file, _told(name):
         size, text = SAMPLE_BYTES, b""
@@ -151,10 +154,10 @@ def _sample(path: Source, name: str) -> tuple[bytes, bool, bool]:
 
 def _lines(path: Source, name: str, first: int = 0, last: int | None = None, *,
            returns: bool = False) -> Iterator[bytes]:
-    """A file's text, cut at ends of lines: lines that end in some of its blocks.
+    """Yield a file's text, cut at ends of lines: the lines that end in some of its blocks.
 
     Args:
-        first, last: blocks first to last - 1 of `TEXT_BYTES` each; None: all.
+        first, last: blocks first to last - 1 of `TEXT_BYTES` each; None: to the end.
         returns: lines end with a CR alone.
     """
     if first == last:
@@ -188,7 +191,7 @@ def _lines(path: Source, name: str, first: int = 0, last: int | None = None, *,
 
 @contextlib.contextmanager
 def _told(name: str) -> Iterator[None]:
-    """Errors of reading become words."""
+    """Turn errors of reading into a ValueError with words for users."""
     try:
         yield
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
@@ -201,7 +204,7 @@ def _told(name: str) -> Iterator[None]:
 
 
 def _check_file(path: Source, name: str) -> None:
-    """Refuse a path of no regular file: a graph is read several times, and a FIFO would block."""
+    """Refuse a path that is no regular file: a graph is read several times, a FIFO would block."""
     try:
         open_file(Path(path)).close()
     except IsADirectoryError:
@@ -212,7 +215,7 @@ def _check_file(path: Source, name: str) -> None:
 
 
 def _packing(path: Source) -> Any:
-    """The function that opens a packed file; None: the file is not packed."""
+    """Return the function that opens a packed file; None: the file is not packed."""
     with open(path, "rb") as file:
         begin = file.read(8)
     return next((opener for magic, (suffix, opener) in PACKED.items()

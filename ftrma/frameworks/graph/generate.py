@@ -1,7 +1,7 @@
 """Graphs that are computed: each chunk of edges follows from its number alone.
 
-So a slot that makes its part again makes an equal one, alone; slots that make their parts together
-make a share of the edges each.
+So a slot that makes its part again, alone, makes an equal part; if the slots make their parts
+together, each of them makes a share of the edges.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORD = 2**64
 
 
 def path(n: int) -> Graph:
-    """The path 0, 1, 2 ... n - 1."""
+    """Return the path 0, 1, 2 ... n - 1."""
 
     def edges(first: int) -> EdgeArrays:
         ids = np.arange(first, min(first + VERTICES, n - 1))
@@ -34,7 +34,7 @@ def path(n: int) -> Graph:
 
 def _made(n: int, make: Callable[[int], EdgeArrays], firsts: range, what: str, *, edges: int = 0,
           key: str) -> Graph:
-    """A graph whose chunks of edges are made by their numbers; a slice has some of them."""
+    """Return a graph whose chunks of edges are made by their numbers; a slice is some chunks."""
 
     def slices(i: int, many: int) -> Iterator[EdgeArrays]:
         return map(make, firsts[len(firsts) * i // many : len(firsts) * (i + 1) // many])
@@ -43,7 +43,7 @@ def _made(n: int, make: Callable[[int], EdgeArrays], firsts: range, what: str, *
 
 
 def grid(rows: int, columns: int) -> Graph:
-    """A grid: vertex r * columns + c has edges to those above, left, right and below it.
+    """Return a grid: vertex r * columns + c has edges to those above, left, right and below it.
 
     Raises:
         ValueError: there is no vertex.
@@ -63,10 +63,10 @@ def grid(rows: int, columns: int) -> Graph:
 
 
 def rmat(scale: int, degree: int = 16, seed: int = 1) -> Graph:
-    """A power-law graph of 2**scale vertices with degree * 2**scale edges, with repetitions.
+    """Return a power-law graph of 2**scale vertices and degree * 2**scale edges, with repetitions.
 
     Raises:
-        ValueError: the scale is not 0 to 40, or the degree negative.
+        ValueError: the scale is not 0 to 40, or the degree is negative.
 
     Source: D. Chakrabarti, Y. Zhan, C. Faloutsos, "R-MAT", SDM 2004; parameters of Graph500.
     """
@@ -86,7 +86,7 @@ def rmat(scale: int, degree: int = 16, seed: int = 1) -> Graph:
 
 @cache
 def pairs() -> npt.NDArray[np.uint8]:
-    """Two quadrants, one in the other, for each number of 16 random bits, (65536,).
+    """Return, for each number of 16 random bits, two quadrants, one within the other, (65536,).
 
     An entry has two bits of the source, then two of the target.
     """
@@ -98,10 +98,12 @@ def pairs() -> npt.NDArray[np.uint8]:
 
 
 def lognormal(n: int, mu: float, sigma: float, seed: int = 1) -> Graph:
-    """A graph whose vertices have exp(N(mu, sigma)) edges, rounded, n - 1 at most, to any vertices.
+    """Return a graph whose vertices have exp(N(mu, sigma)) edges each, to random vertices.
+
+    The number of edges is rounded, and is at most n - 1.
 
     Raises:
-        ValueError: sigma is negative, or either is no number.
+        ValueError: sigma is negative, or mu or sigma is no number.
     """
     if not (np.isfinite(mu) and np.isfinite(sigma) and sigma >= 0):
         raise ValueError(f"lognormal: mu {mu}, sigma {sigma}; give numbers, sigma not negative")
@@ -120,9 +122,9 @@ def lognormal(n: int, mu: float, sigma: float, seed: int = 1) -> Graph:
 
 
 def power_law(n: int, alpha: float = 2.3, seed: int = 1) -> Graph:
-    """A graph whose vertices have d edges with a probability as d**-alpha, to any vertices.
+    """Return a graph whose vertices have d edges with a probability as d**-alpha, to random ones.
 
-    Each vertex has an edge at least, and n - 1 at most.
+    Each vertex has at least 1 edge and at most n - 1.
 
     Raises:
         ValueError: there is no vertex, or alpha is not above 1.

@@ -16,7 +16,9 @@ EXACT = 2**53  # integers up to here are floats without rounding
 
 def of_edges(n: int, source: npt.ArrayLike, target: npt.ArrayLike,
              weight: npt.ArrayLike | None = None, what: str = "edges", *, key: str = "") -> Graph:
-    """A graph of given edges, which each slot has whole; without a key its edges tell it.
+    """Return a graph of given edges, all of which each slot has.
+
+    If no key is given, the key follows from the edges.
 
     Raises:
         ValueError: see `edge_arrays`.
@@ -43,10 +45,11 @@ def of_edges(n: int, source: npt.ArrayLike, target: npt.ArrayLike,
 
 def edge_arrays(source: AnyArray, target: AnyArray, weight: AnyArray | None,
                 what: str) -> EdgeArrays:
-    """Edges of arrays, which are not copied where they have the right dtype.
+    """Return edges from arrays; an array that has the right dtype is not copied.
 
     Raises:
-        ValueError: the arrays differ in length, ids are no whole numbers, or weights no numbers.
+        ValueError: the arrays differ in length, ids are not whole numbers, or weights are not
+            numbers.
     """
     if weight is not None and weight.dtype.kind not in "biuf":
         raise ValueError(f"{what}: weights of dtype {weight.dtype}; give real numbers")
@@ -58,7 +61,7 @@ def edge_arrays(source: AnyArray, target: AnyArray, weight: AnyArray | None,
 
 
 def _weights(weight: AnyArray, what: str) -> Floats:
-    """Weights as floats; integers that a float does not hold are refused, not rounded."""
+    """Return weights as floats; integers that a float does not hold are refused, not rounded."""
     if weight.dtype.kind in "iu" and weight.dtype.itemsize == 8:
         large = weight[(weight > EXACT) | (weight < (-EXACT if weight.dtype.kind == "i" else 0))]
         for value in large.tolist():
@@ -69,11 +72,11 @@ def _weights(weight: AnyArray, what: str) -> Floats:
 
 
 def _check_edges(what: str, ends: Sequence[AnyArray], arrays: Sequence[AnyArray]) -> None:
-    """Refuse arrays of different lengths, and ids that cannot be.
+    """Refuse arrays of different lengths, and ids that are not valid.
 
     Args:
         ends: sources and targets.
-        arrays: these, and weights if there are any.
+        arrays: sources, targets, and weights if there are any.
     """
     lengths = {array.shape for array in arrays}
     if len(lengths) > 1 or ends[0].ndim != 1:

@@ -1,6 +1,6 @@
-"""Graphs of objects that programs have: of scipy.sparse, NetworkX, igraph, pandas, polars, arrays.
+"""Graphs from objects that programs have: scipy.sparse, NetworkX, igraph, pandas, polars, arrays.
 
-None of these packages is imported here: an object tells what it is by the package of its class.
+None of these packages is imported here: an object is recognized by the package of its class.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ KNOWN = ("a path, a matrix or array of scipy.sparse, a graph of NetworkX or igra
 
 def load(source: Any, *, n: int | None = None, relabel: bool = False, comm: Any = None,
          **options: Any) -> Graph:
-    """A graph from a file, or of an object.
+    """Load a graph from a file or an object.
 
-    A path: see `files.load`. A matrix of scipy.sparse: rows are sources, and its entries weights. A
-    graph of NetworkX or igraph: an undirected one has each edge in both directions; weights are the
-    edges' ``weight``, if all have one; nodes that are not 0 to n - 1 become `Graph.names`. A table:
-    columns by their names, as a text with a header has them. Arrays: (source, target), or with
-    weights, or one of shape (m, 2).
+    A path: see `files.load`. A matrix of scipy.sparse: its rows are sources, its entries weights. A
+    graph of NetworkX or igraph: each edge of an undirected graph is there in both directions; the
+    weights are the edges' ``weight``, if all edges have one; nodes that are not 0 to n - 1 become
+    `Graph.names`. A table: its columns are chosen by their names, as for a text with a header.
+    Arrays: (source, target), or (source, target, weight), or one array of shape (m, 2).
 
     Args:
-        source: the same edges on each slot.
+        source: the file or object; all slots give the same edges.
         n, relabel, comm, options: see `files.load`; columns, one_based and labels are for tables,
-            weighted is for all.
+            weighted is for all objects.
 
     Raises:
-        ValueError: the object is no graph, or cannot be read as it is asked.
-        TypeError: the object is none of these.
+        ValueError: the object is no graph, or cannot be read with these options.
+        TypeError: the object is of none of these kinds.
     """
     if isinstance(source, str | os.PathLike):
         return files.load(source, n=n, relabel=relabel, comm=comm, **options)
@@ -59,7 +59,7 @@ def load(source: Any, *, n: int | None = None, relabel: bool = False, comm: Any 
 
 
 def _contents(graph: Graph, n: int | None) -> Any:
-    """Gives the key of a graph: its edges and names."""
+    """Return a function that returns the key of a graph, from its edges and names."""
     def key() -> str:
         found = hashlib.sha256()
         for chunk in graph.chunks():
@@ -73,7 +73,7 @@ def _contents(graph: Graph, n: int | None) -> Any:
 
 
 def _found(source: Any, what: str, wishes: Wishes) -> Graph:
-    """The graph of an object, by the package of its class."""
+    """Return the graph of an object, which is recognized by the package of its class."""
     if isinstance(source, Graph):
         return source
     packages = {kind.__module__.partition(".")[0] for kind in type(source).__mro__}
@@ -92,7 +92,7 @@ def _found(source: Any, what: str, wishes: Wishes) -> Graph:
 
 
 def _weight(weight: Any, what: str, wishes: Wishes) -> Any:
-    """The weights as the user wants them: these, or none."""
+    """Return the weights, or None if the user does not want them."""
     if wishes.weighted and weight is None:
         raise ValueError(f"{what}: weighted, and it has no weights")
     return None if wishes.weighted is False else weight
@@ -107,7 +107,7 @@ def _matrix(matrix: Any, what: str, wishes: Wishes) -> Graph:
 
 
 def _arrays(source: Any, what: str, wishes: Wishes) -> Graph:
-    """The graph of arrays of ids and weights, or of one of pairs."""
+    """Return the graph of arrays of ids and weights, or of one array of pairs."""
     if isinstance(source, np.ndarray) and source.ndim == 2 and source.shape[1] == 2:
         columns: list[Any] = list(source.T)
     elif isinstance(source, list | tuple) and len(source) in (2, 3) and all(
@@ -128,7 +128,7 @@ def _arrays(source: Any, what: str, wishes: Wishes) -> Graph:
 
 def _both(source: AnyArray, target: AnyArray,
           weight: AnyArray | None) -> tuple[AnyArray, AnyArray, AnyArray | None]:
-    """Edges in both directions; a loop stays one edge."""
+    """Return edges in both directions; a loop stays one edge."""
     other = source != target
     return (np.concatenate([source, target[other]]), np.concatenate([target, source[other]]),
             None if weight is None else np.concatenate([weight, weight[other]]))
@@ -136,7 +136,7 @@ def _both(source: AnyArray, target: AnyArray,
 
 def _of_graph(ends: AnyArray, weight: Any, names: Iterable[Any], *, directed: bool, what: str,
               wishes: Wishes) -> Graph:
-    """The graph of another package's graph: pairs of numbers, and the names of all vertices."""
+    """Return the graph of another package's graph: pairs of numbers, and names of all vertices."""
     every = list(names)
     weights = _weight(None if weight is None else np.asarray(weight), what, wishes)
     source, target = ends.reshape(-1, 2).T
@@ -172,7 +172,7 @@ def _igraph(graph: Any, what: str, wishes: Wishes) -> Graph:
 
 
 def _table(frame: Any, what: str, wishes: Wishes) -> Graph:
-    """The graph of a table, by the names of its columns."""
+    """Return the graph of a table, by the names of its columns."""
     names = [str(name) for name in getattr(frame, "column_names", frame.columns)]
     source, target, weight, told = textguess.columns_of(names, what, wishes)
     if max(source, target, weight or 0) >= len(names):

@@ -1,10 +1,10 @@
 """Graphs as slots have them: the owners of vertices, and the edges that leave a slot's vertices.
 
-A slot has all edges of its own vertices, by source, as CSR. The targets have numbers of the slot's
-own: grouped by owner, ascending by id, so that all that is sent to one slot is one stretch.
-Vertices have the ids 0 to n - 1.
+A slot has all edges that leave its own vertices, by source, as CSR. Each slot numbers the targets
+of its edges: grouped by owner, then ascending by id, so that all values for one slot are one
+stretch. Vertices have the ids 0 to n - 1.
 
-Law: a slot's part follows from the graph and the slot alone, whenever and by whom it is made.
+Law: a slot's part follows from the graph and the slot alone, whichever process makes it, and when.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ def check_kind(kind: str) -> None:
     """Refuse an unknown kind of partition.
 
     Raises:
-        ValueError: with the kinds that there are.
+        ValueError: the kind is unknown; the text has the known kinds.
     """
     if kind not in KINDS:
         raise ValueError(f"partition {kind!r}: give {', '.join(map(repr, KINDS))}")
 
 
 class Partition:
-    """The owner of each vertex; `partition_of` makes the partition of a graph.
+    """Says which slot owns each vertex; `partition_of` makes the partition of a graph.
 
     Args:
-        kind: "hash": of N consecutive vertices each slot owns one, which of them being mixed, so
-            that all have about as many edges; "range": each slot owns an equal stretch; "edges":
-            stretches of about as many edges each.
-        n: vertices.
+        kind: "hash": of N consecutive vertices each slot owns one, in a mixed order, so that all
+            slots have about as many edges; "range": each slot owns a stretch of equal length;
+            "edges": each slot owns a stretch with about as many edges.
+        n: number of vertices.
         slots: N.
         bounds: for "edges": slot s owns vertices bounds[s] to bounds[s + 1] - 1, (N + 1,).
 
     Raises:
-        ValueError: there is no such kind, bounds are missing or are none, or there are too many
-            vertices.
+        ValueError: there is no such kind, bounds are missing or are not valid, or there are too
+            many vertices.
     """
 
     def __init__(self, kind: str, n: int, slots: int, bounds: npt.ArrayLike | None = None) -> None:
@@ -80,13 +80,13 @@ class Partition:
         return self.n, self.slots, None if self.kind == "hash" else self.bounds
 
     def owner(self, ids: Ints) -> Ints:
-        """Slot of each vertex."""
+        """Return the slot of each vertex."""
         if self.kind == "hash":
             return edgekernels.owners(ids, self.slots)
         return np.searchsorted(self.bounds, ids, side="right").astype(np.int64) - 1
 
     def owns(self, slot: int, ids: Ints) -> Mask:
-        """Mask of the vertices that a slot owns."""
+        """Return a mask of the vertices that a slot owns."""
         if self.kind == "hash":
             found: Mask = self.owner(ids) == slot
         else:
@@ -94,11 +94,11 @@ class Partition:
         return found
 
     def local(self, ids: Ints) -> Ints:
-        """Number of each vertex among those of its owner."""
+        """Return the number of each vertex among those of its owner."""
         return ids // self.slots if self.kind == "hash" else ids - self.bounds[self.owner(ids)]
 
     def ids(self, slot: int) -> Ints:
-        """Vertices of a slot, ascending."""
+        """Return the vertices of a slot, ascending."""
         if self.kind == "hash":
             begins = np.arange(0, self.n, self.slots, dtype=np.int64)
             found = begins + (slot - edgekernels.owners(begins, self.slots)) % self.slots
@@ -111,11 +111,11 @@ class Part:
     """A slot's part of a graph.
 
     Attributes:
-        ids: its vertices, ascending, (k,).
-        ptr: where the edges of each vertex begin, (k + 1,).
-        target: of each edge, as its number among `targets`, (m,).
-        weight: of each edge, (m,); None: the graph has none.
-        targets: ids of all vertices that the edges lead to, by owner, then ascending.
+        ids: the slot's vertices, ascending, (k,).
+        ptr: index at which the edges of each vertex begin, (k + 1,).
+        target: target of each edge, as its number among `targets`, (m,).
+        weight: weight of each edge, (m,); None: the graph has no weights.
+        targets: ids of all vertices to which the edges lead, by owner, then ascending.
         bounds: slot s owns targets[bounds[s]:bounds[s + 1]].
     """
 
@@ -145,11 +145,11 @@ class Part:
 
     @cached_property
     def columns(self) -> Columns:
-        """The edges by target, made at its first use."""
+        """The edges by target, made at the first use."""
         return kernels.by_target(self.ptr, self.target, self.weight, len(self.targets))
 
     def to(self, slot: int) -> slice:
-        """The stretch of targets that a slot owns."""
+        """Return the stretch of targets that a slot owns."""
         return slice(int(self.bounds[slot]), int(self.bounds[slot + 1]))
 
 
@@ -160,22 +160,23 @@ class Graph:
     """A directed graph, of which each slot makes its own part.
 
     Args:
-        n: vertices.
-        chunks: gives all edges, a chunk at a time, the same at each call; all chunks have weights,
+        n: number of vertices.
+        chunks: yields all edges, a chunk at a time, the same at each call; all chunks have weights,
             or none has.
-        what: the graph in a word, for errors.
-        names: other ids of its vertices, (n,), if it has been relabelled, or if ids are words.
+        what: a word for the graph, for errors.
+        names: the original ids of its vertices, (n,), if it was relabelled, or if ids are words.
         file: its edges are read from a file, which may be gone when they are needed again.
-        edges: about how many edges there are; 0: that is not known.
-        key: tells the graph from all other graphs, in all jobs, or is a function that gives that;
-            "": nothing tells it.
-        read_as: how its file was read, for people.
-        slices: gives of so many slices one, by its number: chunks of edges, of which all slices
-            together have those of `chunks`, in that order; None: edges are read whole.
-        least_weight: the least weight; NaN: there are none; None: it is not known.
+        edges: the approximate number of edges; 0: it is not known.
+        key: a text that tells the graph from all other graphs, in all jobs, or a function that
+            returns it; "": there is no such text.
+        read_as: a text that says how its file was read.
+        slices: called with i and a number of slices, yields slice i in chunks; the slices together
+            have the chunks of `chunks`, in the same order. None: edges are read whole.
+        least_weight: the least weight; NaN: there are no weights; None: it is not known.
 
     Raises:
-        ValueError: there are no vertices, or (when edges are looked at) an edge leads out of them.
+        ValueError: there are no vertices; or, when edges are looked at, an edge has an end that is
+            no vertex.
     """
 
     def __init__(self, n: int, chunks: Callable[[], Iterator[EdgeArrays]], what: str,
@@ -190,12 +191,12 @@ class Graph:
 
     @cached_property
     def key(self) -> str:
-        """Text that tells the graph from all others; found when it is asked for first."""
+        """Text that tells the graph from all others; computed when it is first used."""
         return self._key if isinstance(self._key, str) else self._key()
 
     def through(self, change: Callable[[Ints, Ints, Floats | None], Iterator[EdgeArrays]]
                 ) -> tuple[Callable[[], Iterator[EdgeArrays]], Slices | None]:
-        """The `chunks` and `slices` of a graph whose chunks are made of this one's."""
+        """Return `chunks` and `slices` of a graph whose chunks are made from those of this one."""
         def changed(chunks: Iterator[EdgeArrays]) -> Iterator[EdgeArrays]:
             for chunk in chunks:
                 yield from change(*chunk)
@@ -205,15 +206,15 @@ class Graph:
                 None if slices is None else lambda i, many: changed(slices(i, many)))
 
     def derived(self, what: str) -> Callable[[], str]:
-        """Gives the key of a graph that is made of this one."""
+        """Return a function that returns the key of a graph that is made from this one."""
         return lambda: self.key and f"{what} {self.key}"
 
     def part(self, partition: Partition, slot: int) -> Part:
         """Make a slot's part of the graph.
 
         Raises:
-            ValueError: an edge leads out of the graph, a weight is NaN, the part has 2**32
-                vertices or targets, or is more than the machine has memory for.
+            ValueError: an edge has an end that is no vertex, a weight is NaN, the part has 2**32
+                vertices or targets, or it needs more memory than the machine has.
         """
         if self.n // partition.slots >= kernels.MOST:
             raise ValueError(f"{self.what}: {self.n} vertices on {partition.slots} slots, which "
@@ -229,22 +230,22 @@ class Graph:
             if weight is not None:
                 weights.append(weight[mine])
             size = len(mine) * (4 + targets[0].itemsize + (0 if weight is None else 8))
-            watch.took(size, 2 * (watch.taken + size))  # the pieces are put together, then sorted
+            watch.took(size, 2 * (watch.taken + size))  # the pieces will be joined, then sorted
         return self.assemble(partition, slot, np.concatenate(rows), np.concatenate(targets),
                              np.concatenate(weights) if weights else None)
 
     @property
     def short(self) -> type[np.uint32 | np.int64]:
-        """The smallest dtype that ids fit."""
+        """The smallest dtype that holds all ids."""
         return np.uint32 if self.n <= kernels.MOST else np.int64
 
     def assemble(self, partition: Partition, slot: int, row: Numbers, target: AnyArray,
                  weight: Floats | None) -> Part:
-        """A slot's part of its edges, which are in the order of the graph.
+        """Make a slot's part from its edges, which are in the order of the graph.
 
         Args:
             row: number of each edge's source among the slot's vertices.
-            target: ids; may be changed.
+            target: id of each edge's target; the array may be changed.
         """
         bounds, distinct, numbers = edgekernels.number(*partition.owners, target)
         ids = partition.ids(slot)
@@ -252,10 +253,10 @@ class Graph:
         return Part(ids, ptr, numbers, weight, distinct, bounds)
 
     def degrees(self, chunks: Iterator[EdgeArrays] | None = None) -> Ints:
-        """Number of edges that leave each vertex, (n,).
+        """Return the number of edges that leave each vertex, (n,).
 
         Args:
-            chunks: of these edges; by default of all, which are read.
+            chunks: the edges that are counted; by default all edges, which are then read.
 
         Raises:
             ValueError: see `part`.
@@ -268,7 +269,7 @@ class Graph:
         return found
 
     def check_room_for_degrees(self) -> None:
-        """Refuse a graph of more vertices than there is memory for their numbers of edges."""
+        """Refuse a graph with so many vertices that the numbers of their edges do not fit."""
         need, free = 8 * self.n, available_bytes()
         if need > free:
             raise DoesNotFit(f"{self.what}: {self.n} vertices do not fit: to count their edges "
@@ -277,7 +278,7 @@ class Graph:
 
     def check_room(self, slots: int) -> None:
         """Refuse a graph whose parts need more than the memory that is left, see `part`."""
-        # A vertex takes 5 bytes, an edge of the slot twice a row and a target.
+        # A vertex takes 5 bytes; an edge of the slot takes a row and a target, twice.
         need, free = 5 * self.n + 16 * self.edges // slots, available_bytes()
         if need > free:
             raise DoesNotFit(f"{self.what}: {self.n} vertices and {self.edges} edges do not fit: "
@@ -286,7 +287,7 @@ class Graph:
                              "or relabel the graph if few vertices have edges")
 
     def check(self, source: Ints, target: Ints, weight: Floats | None) -> None:
-        """Refuse edges that lead out of the graph, and weights that are NaN."""
+        """Refuse edges with an end that is no vertex, and weights that are NaN."""
         for name, ids in (("source", source), ("target", target)):
             if len(ids) and not 0 <= ids.min() <= ids.max() < self.n:
                 wrong = ids[(ids < 0) | (ids >= self.n)][0]
@@ -297,15 +298,15 @@ class Graph:
 
 
 def partition_of(kind: str, graph: Graph, slots: int, degrees: Ints | None = None) -> Partition:
-    """The partition of a graph over so many slots.
+    """Return the partition of a graph over a number of slots.
 
-    With "edges" a slot has no more edges than an equal share and those of one vertex.
+    With "edges" a slot has at most an equal share of the edges, plus the edges of one vertex.
 
     Args:
-        degrees: of the graph, for "edges"; by default all edges are read for them.
+        degrees: the graph's degrees, for "edges"; by default all edges are read to count them.
 
     Raises:
-        ValueError: there is no such kind, or the graph is wrong.
+        ValueError: there is no such kind, or an edge of the graph is not valid.
     """
     if kind != "edges":
         return Partition(kind, graph.n, slots)
@@ -316,7 +317,7 @@ def partition_of(kind: str, graph: Graph, slots: int, degrees: Ints | None = Non
 
 
 def symmetric(graph: Graph) -> Graph:
-    """The graph with each edge in both directions."""
+    """Return the graph with each edge in both directions."""
 
     def change(source: Ints, target: Ints, weight: Floats | None) -> Iterator[EdgeArrays]:
         yield source, target, weight
@@ -328,12 +329,13 @@ def symmetric(graph: Graph) -> Graph:
 
 
 def relabel(graph: Graph, ids: Ints | None = None) -> Graph:
-    """The graph with ids 0 to k - 1 for the vertices that have edges.
+    """Return the graph with ids 0 to k - 1 for the vertices that have edges.
 
     New ids are in the order of the old ids, which are the new graph's `names`.
 
     Args:
-        ids: of these vertices, see `vertices_with_edges`; by default all edges are read for them.
+        ids: old ids of these vertices, see `vertices_with_edges`; by default all edges are read to
+            find them.
 
     Raises:
         ValueError: the graph has no edges.
@@ -353,7 +355,7 @@ def relabel(graph: Graph, ids: Ints | None = None) -> Graph:
 
 
 def vertices_with_edges(graph: Graph, chunks: Iterator[EdgeArrays]) -> Ints:
-    """The vertices that these edges of a graph begin or end at, ascending, each once."""
+    """Return the vertices at which these edges of a graph begin or end, ascending, each once."""
     found, watch = np.zeros(0, np.int64), MemoryWatch(graph.what)
     for source, target, _ in chunks:
         found = np.union1d(found, np.concatenate([source, target]))

@@ -1,12 +1,12 @@
-"""The language of Phoenix's programs: fields with proxies, four classes, blocks of vertices.
+"""The classes by which Phoenix's programs are written: four kinds of programs, fields, blocks.
 
 A vertex has one owner, a slot. Each slot that has an edge to the vertex has a proxy of it, a
-*ghost*. A value that is pushed is reduced into ghosts first, and from there into the owner's value.
-A field that is mirrored goes from the owner to the ghosts, where it is pulled from.
+*ghost*. A value that is pushed is first reduced into ghosts, and from there into the owner's value.
+A mirrored field goes from the owner to the ghosts, from which it is pulled.
 
-After a failure nobody goes back. Lost vertices begin as `init` makes them and are repaired from
-their ghosts, so the state need not be one that a run without failures would reach: it has to be one
-from which the result is reached. The class of a program says which states these are.
+After a failure no slot goes back. Lost vertices begin as `init` makes them, and are repaired from
+their ghosts. A run without failures might never reach such a state, but the program has to reach
+its result from it. The class of a program says from which states it reaches its result.
 
 Source: R. Dathathri, G. Gill, L. Hoang, K. Pingali, "Phoenix: A Substrate for Resilient Distributed
 Graph Analytics", ASPLOS 2019, sections 3.2 and 4.
@@ -26,24 +26,25 @@ from .fitting import check_weights, fitted
 from .parts import Part
 from .references import USES, AnyArray, Ints, Mask
 
-COUNTS = ("active", "due")  # sums of a round, beside the aggregates
-# To reduce a value twice has the result of reducing it once.
+COUNTS = ("active", "due")  # sums of a round, in addition to the aggregates
+# With these, reducing a value twice has the same result as reducing it once.
 IDEMPOTENT = (np.minimum, np.maximum, np.fmin, np.fmax, np.logical_and, np.logical_or,
               np.bitwise_and, np.bitwise_or)
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field: each vertex has one value of it.
+    """Declares a field, of which each vertex has one value.
 
     Attributes:
         dtype: bool, integers or floats.
-        reduce: reduces a pushed value into a value, a NumPy ufunc such as np.minimum; None: values
-            are not pushed.
-        recover: makes one value of those of several ghosts when their owner is lost; `reduce` by
-            default. Idempotent.
+        reduce: combines a pushed value with the value of a vertex: a NumPy ufunc such as
+            np.minimum; None: values are not pushed.
+        recover: combines the values of several ghosts when their owner is lost; an idempotent
+            ufunc, by default `reduce`.
         derived: `reinit` and `recompute` make the field from the other fields.
-        mirror: ghosts have the owner's value too, so it can be pulled, and a lost one comes back.
+        mirror: ghosts have the owner's value, too, so that it can be pulled, and a lost value comes
+            back.
     """
 
     dtype: npt.DTypeLike
@@ -54,11 +55,11 @@ class Field:
 
     @property
     def idempotent(self) -> bool:
-        """The field is pushed, and to push a value once more changes nothing."""
+        """Whether the field is pushed, and pushing a value once more changes nothing."""
         return self.reduce in IDEMPOTENT
 
     def neutral(self) -> Any:
-        """The value that changes nothing when it is pushed; 0 if the field is not pushed."""
+        """Return the value that changes nothing when it is pushed; 0 if the field is not pushed."""
         return messages.neutral(self, 1)[0]
 
     @property
@@ -78,7 +79,7 @@ class PhoenixProgram:
     """A program in rounds, of one of the four classes below.
 
     Attributes:
-        fields: name and `Field` of what each vertex has.
+        fields: name and `Field` of each field of a vertex.
         aggregates: see `pregel_program.VertexProgram`; the next round sees them.
     """
 
@@ -86,58 +87,63 @@ class PhoenixProgram:
     aggregates: ClassVar[Mapping[str, Any]] = {}
 
     def init(self, v: Block) -> None:
-        """Set the fields of vertices that have none, and activate those that begin."""
+        """Set the first values of the fields, and activate the vertices that begin."""
         raise NotImplementedError
 
     def operate(self, v: Block, ctx: Round) -> None:
-        """Do what active vertices do in a round.
+        """Do the work of the active vertices in a round.
 
-        Vertices whose values are changed by what is pushed to them, and vertices that activate
-        themselves, are active in the next round.
+        A vertex is active in the next round if it activates itself, or if a pushed value changes
+        its value.
         """
         raise NotImplementedError
 
 
 class SelfStabilizing(PhoenixProgram):
-    """A program that comes to its result from any state.
+    """A program that reaches its result from any state.
 
-    All vertices operate in each round. The run ends with a round in which none activates itself.
+    All vertices operate in each round. The run ends with a round in which no vertex activates
+    itself.
     """
 
 
 class LocallyCorrecting(PhoenixProgram):
-    """A program that comes to its result if the values of each vertex are allowed by themselves.
+    """A program that reaches its result if each vertex has allowed values, whatever others have.
 
-    Those that `init` sets are allowed.
+    The values that `init` sets are allowed.
     """
 
 
 class GloballyCorrecting(PhoenixProgram):
-    """A program that comes to its result if derived fields fit the others.
+    """A program that reaches its result if derived fields fit the other fields.
 
     After a failure `reinit` and `recompute` make the derived fields of all vertices anew, and all
     vertices are active.
     """
 
     def reinit(self, v: Block) -> None:
-        """Set the derived fields as `init` does; do not write the others."""
+        """Set the derived fields as `init` does; do not write other fields."""
         raise NotImplementedError
 
     def recompute(self, v: Block, ctx: Round) -> None:
-        """Push to derived fields what all rounds together have pushed, as the other fields tell."""
+        """Push to derived fields what all rounds together have pushed, computed from other fields.
+        """
         raise NotImplementedError
 
 
 class GloballyConsistent(PhoenixProgram):
-    """A program that only states of a run without failures lead to a result: ``recovery="cr"``."""
+    """A program that reaches its result only from states of a run without failures.
+
+    It needs ``recovery="cr"``.
+    """
 
 
 class Round:
-    """The round that a program is in.
+    """The round in which a program is.
 
     Attributes:
-        round: its number, from 1; goes on after a failure.
-        n: vertices of the graph.
+        round: number of the round, from 1; after a failure it is not reset.
+        n: number of vertices of the graph.
     """
 
     def __init__(self, number: int, n: int, before: Mapping[str, Any],
@@ -145,15 +151,15 @@ class Round:
         self.round, self.n, self._before, self._contributed = number, n, before, contributed
 
     def __getitem__(self, name: str) -> Any:
-        """The sum of what all have contributed to an aggregate in the round before.
+        """Return the sum of what all slots have contributed to an aggregate in the previous round.
 
-        In the first round it is 0, and in the first one after a failure, unless all go back to a
-        checkpoint.
+        It is 0 in the first round, and in the first round after a failure unless all slots have
+        gone back to a checkpoint.
         """
         return self._before[name]
 
     def contribute(self, name: str, value: Any) -> None:
-        """Add to an aggregate.
+        """Add a value to an aggregate.
 
         Raises:
             KeyError: there is no such aggregate.
@@ -162,11 +168,12 @@ class Round:
 
 
 class Block:
-    """A block of vertices. Fields are attributes: arrays of one value each, which may be written.
+    """A block of vertices. Fields are attributes: arrays with a value for each vertex, writable.
 
     Attributes:
-        ids: of the vertices, ascending; degree: edges that leave each, (k,); strength: the sum of
-            their weights, (k,).
+        ids: ids of the vertices, ascending.
+        degree: number of edges that leave each vertex, (k,).
+        strength: sum of the weights of these edges, (k,).
     """
 
     def __init__(self, program: PhoenixProgram, part: Part, values: dict[str, AnyArray], rows: Ints,
@@ -216,10 +223,10 @@ class Block:
         return f"vertices have no field {name!r}; fields are {', '.join(self._values) or 'none'}"
 
     def activate(self, where: Mask | None = None) -> None:
-        """Have vertices operate in the next round, too.
+        """Let vertices operate in the next round, too.
 
         Args:
-            where: mask of the block, (k,) bool; all by default.
+            where: mask of the vertices, (k,) bool; by default all of the block.
 
         Raises:
             ValueError: `where` is no mask of the block.
@@ -228,18 +235,18 @@ class Block:
 
     def push(self, field: str, values: Any, *, weight: str | None = None,
              where: Mask | None = None) -> None:
-        """Reduce values into those of the targets of all edges of each vertex.
+        """Reduce the value of each vertex into the values of the targets of all of its edges.
 
         Args:
-            field: of the targets; it has a `reduce`.
-            values: one for each vertex, (k,), or one for all.
-            weight: "plus" or "times": with the edge's weight.
-            where: of the block's vertices those that push, (k,) bool; all by default.
+            field: field of the targets; it must have a `reduce`.
+            values: one value for each vertex, (k,), or one for all.
+            weight: "plus" or "times": the edge's weight is added to the value, or multiplies it.
+            where: mask of the vertices that push, (k,) bool; by default all of the block.
 
         Raises:
-            RuntimeError: in `init` or `reinit`.
-            ValueError: the field is not pushed, there is no such use of weights, the graph has
-                none, or `where` is no mask.
+            RuntimeError: called in `init` or `reinit`.
+            ValueError: the field is not pushed, there is no such use of weights, the graph has no
+                weights, or `where` is no mask of the block.
         """
         reduce = self._field("push", field).reduce
         if reduce is None:
@@ -258,17 +265,18 @@ class Block:
 
     def pull(self, field: str, *, reduce: np.ufunc = np.add,
              weight: str | None = None) -> AnyArray:
-        """Return for each vertex the values of its edges' targets, reduced, (k,).
+        """Return for each vertex the reduced values of the targets of its edges, (k,).
 
         Args:
-            field: mirrored and not pushed; its values are those after the round before.
-            reduce: takes several values together; a vertex without edges has its neutral value.
-            weight: "plus" or "times": with the edge's weight.
+            field: a field that is mirrored and not pushed; its values are those after the previous
+                round.
+            reduce: combines the values; a vertex without edges gets its neutral value.
+            weight: "plus" or "times": the edge's weight is added to each value, or multiplies it.
 
         Raises:
-            RuntimeError: in `init` or `reinit`.
-            ValueError: the field is not mirrored, or pushed; there is no such use of weights, or
-                the graph has none.
+            RuntimeError: called in `init` or `reinit`.
+            ValueError: the field is not mirrored, or it is pushed; there is no such use of weights,
+                or the graph has no weights.
         """
         edges, ptr = self._edges(self._rows)
         values = self._mirrored("pull", field)[self._part.target[edges]]
@@ -285,10 +293,11 @@ class Block:
         """Return the values of the targets of each vertex's edges, edge by edge.
 
         Args:
-            field: mirrored and not pushed, see `pull`; "ids"; or "weights", those of the edges.
+            field: a field as for `pull`; or "ids", the ids of the targets; or "weights", the
+                weights of the edges.
 
         Returns:
-            ptr, values: those of vertex i are values[ptr[i]:ptr[i + 1]].
+            ptr, values: vertex i has values[ptr[i]:ptr[i + 1]].
 
         Raises:
             RuntimeError, ValueError: see `pull`.
@@ -301,7 +310,7 @@ class Block:
         there = self._part.targets if field == "ids" else self._mirrored("neighbours", field)
         return ptr, there[self._part.target[edges]]
 
-    # -- how they do it -----------------------------------------------------------------------
+    # -- parts of the methods above -----------------------------------------------------------
 
     def _field(self, call: str, name: str) -> Field:
         try:
@@ -330,7 +339,7 @@ class Block:
         return array
 
     def _edges(self, rows: Ints) -> tuple[Any, Ints]:
-        """The edges of these vertices, as an index; where those of each begin among them."""
+        """Return an index of the edges of these vertices, and the first place of each vertex."""
         part = self._part
         if len(rows) == len(part.ids):
             return slice(None), part.ptr
@@ -347,10 +356,10 @@ class Block:
 
 
 def check(program: PhoenixProgram, recovery: str) -> None:
-    """Refuse a program that cannot be recovered, or whose names cannot be.
+    """Refuse a program that cannot be recovered, or whose names are not allowed.
 
     Raises:
-        ValueError: with what is wrong.
+        ValueError: the program is refused; the text says what is wrong.
     """
     name = type(program).__name__
     if not isinstance(program, SelfStabilizing | LocallyCorrecting | GloballyCorrecting
@@ -380,7 +389,7 @@ def check(program: PhoenixProgram, recovery: str) -> None:
 
 
 def _check_ufuncs(what: str, field: Field) -> None:
-    """Refuse a `reduce` or `recover` that cannot be."""
+    """Refuse a `reduce` or `recover` that is not allowed."""
     for use, by in (("reduce", field.reduce), ("recover", field.recover)):
         if by is not None and not _has_neutral(by):
             raise ValueError(f"{what} has {use}={by!r}, which has no neutral value; give a NumPy "

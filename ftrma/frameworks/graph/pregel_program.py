@@ -1,4 +1,4 @@
-"""The language of vertex programs: blocks of vertices, their messages, the step's context."""
+"""The classes by which vertex programs are written: blocks of vertices, messages, the context."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from .references import AnyArray, Ints, Mask
 
 
 class VertexProgram:
-    """A program in steps: `update` the fields of vertices, then `emit` messages from these alone.
+    """A program in steps: `update` sets the fields of vertices, then `emit` sends messages.
 
-    `emit` reads nothing that a checkpoint does not have: so messages need not be saved, they are
-    emitted again. Subclasses set the attributes and define both methods, which see a block of
-    vertices at once. A step whose messages do not follow from the fields is `masked`: there
-    `compute` does both.
+    `emit` computes the messages from the fields alone. A checkpoint has the fields, so messages
+    need not be saved: they are emitted again. Subclasses set the attributes and define both
+    methods, which get a block of vertices at a time. A step whose messages do not follow from the
+    fields is `masked`: there `compute` is called instead of both.
 
     Attributes:
-        fields: name and dtype of what each vertex has; zeros at first.
-        message: dtype of a message; without a combiner perhaps one of several named parts.
-        combine: makes one message of two to the same vertex: a NumPy ufunc such as np.add; None:
-            all are listed.
-        aggregates: name and dtype of sums over all vertices, or a pair of a dtype and another ufunc
-            than np.add, such as np.maximum or np.logical_or; a step sees what was contributed in
-            the step before.
-        seed: of `Context.random`.
+        fields: name and dtype of each field of a vertex; fields are 0 at first.
+        message: dtype of a message; without a combiner it may have several named parts.
+        combine: combines two messages to the same vertex into one: a NumPy ufunc such as np.add;
+            None: messages are listed.
+        aggregates: name and dtype of sums over all vertices; or, instead of the dtype, a pair of it
+            and another ufunc than np.add, such as np.maximum or np.logical_or. A step sees what was
+            contributed in the previous step.
+        seed: seed of `Context.random`.
 
     Source: "Lightweight Fault Tolerance in Large-Scale Distributed Graph Processing", eq. 1 to 3.
     """
@@ -53,23 +53,24 @@ class VertexProgram:
     def update(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
         """Set the fields of the vertices that compute.
 
-        These are all in step 1, later those that have got a message or have not voted to halt.
+        In step 1 these are all vertices, later those that have got a message or have not voted to
+        halt.
         """
         raise NotImplementedError
 
     def emit(self, v: Vertices, ctx: Context) -> None:
-        """Send messages from the fields as `update` has left them; read nothing else."""
+        """Send messages that follow from the fields after `update` alone; read nothing else."""
         raise NotImplementedError
 
     def masked(self, ctx: Context) -> bool:
-        """Say that `compute` runs in this step, from its number and the aggregates alone.
+        """Say whether `compute` is called in this step, from its number and the aggregates alone.
 
-        All slots have to say the same.
+        All slots must return the same.
         """
         return ways(self) == (False, True)
 
     def compute(self, v: Vertices, inbox: Inbox, ctx: Context) -> None:
-        """Set fields, and send messages that depend on those received.
+        """Set fields, and send messages that may depend on those received.
 
         The messages of such a step are logged, and no light checkpoint is taken in it.
         """
@@ -77,18 +78,18 @@ class VertexProgram:
 
 
 def ways(program: VertexProgram) -> tuple[bool, bool]:
-    """The program has `update` and `emit`; the program has `compute`."""
+    """Return whether the program has `update` and `emit`, and whether it has `compute`."""
     own = type(program)
     return (own.update is not VertexProgram.update and own.emit is not VertexProgram.emit,
             own.compute is not VertexProgram.compute)
 
 
 class Context:
-    """The step that a program is in.
+    """The step in which a program is.
 
     Attributes:
-        step: its number, from 1.
-        n: vertices of the graph.
+        step: number of the step, from 1.
+        n: number of vertices of the graph.
     """
 
     def __init__(self, step: int, n: int, before: Mapping[str, Any],
@@ -97,47 +98,48 @@ class Context:
         self._seed, self._stop, self._wake = seed, False, False
 
     def __getitem__(self, name: str) -> Any:
-        """The sum of what all have contributed to an aggregate in the step before; 0 in step 1.
+        """Return the sum of what all slots have contributed to an aggregate in the previous step.
 
-        Of another combiner: its neutral value in step 1.
+        In step 1 it is 0; with another combiner than np.add, the neutral value of that.
         """
         return self._before[name]
 
     def contribute(self, name: str, value: Any) -> None:
-        """Add to an aggregate; not in `emit`.
+        """Add a value to an aggregate; not allowed in `emit`.
 
         Raises:
             KeyError: there is no such aggregate.
-            RuntimeError: in `emit`, which may be done again.
-            ValueError: the aggregate is of integers, and the value or the sum is none of them.
+            RuntimeError: called in `emit`, which may be called again.
+            ValueError: the aggregate is of integers, and its dtype does not hold the value or the
+                sum.
         """
         self._refuse_again(f"contribute({name!r})", "contribute")
         assert self._contributed is not None
         self._contributed.add(name, value)
 
     def stop(self) -> None:
-        """End the run with this step, whoever is active; not in `emit`.
+        """End the run with this step, whichever vertices are active; not allowed in `emit`.
 
         Raises:
-            RuntimeError: in `emit`.
+            RuntimeError: called in `emit`.
         """
         self._refuse_again("stop()", "stop")
         self._stop = True
 
     def wake_all(self) -> None:
-        """Have all vertices compute in the next step, whatever they have voted; not in `emit`.
+        """Let all vertices compute in the next step, whatever they have voted; not in `emit`.
 
         Raises:
-            RuntimeError: in `emit`.
+            RuntimeError: called in `emit`.
         """
         self._refuse_again("wake_all()", "wake them")
         self._wake = True
 
     def random(self, v: Vertices, draw: int = 0) -> npt.NDArray[np.float64]:
-        """A number in [0, 1) for each vertex of the block, (k,).
+        """Return a random number in [0, 1) for each vertex of the block, (k,).
 
-        It follows from the program's seed, the step, the vertex and `draw`: so it is the same
-        whenever it is asked for.
+        It follows from the program's seed, the step, the vertex and `draw`, so it is the same if a
+        step is taken again.
 
         Source: G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators",
         OOPSLA 2014, for the mixing.
@@ -159,9 +161,9 @@ class Inbox:
     """Messages to the block's vertices.
 
     Attributes:
-        values: of each vertex all messages combined; the combiner's neutral value where there is
-            none, (k,). Without a combiner all messages, by vertex.
-        got: mask of the vertices that have got one, (k,).
+        values: for each vertex the combination of its messages, or the combiner's neutral value if
+            it has none, (k,). Without a combiner a list of all messages, ordered by vertex.
+        got: mask of the vertices that have got a message, (k,).
         ptr: without a combiner: vertex j has values[ptr[j]:ptr[j + 1]], (k + 1,); else None.
     """
 
@@ -170,7 +172,7 @@ class Inbox:
 
 
 def inbox_of(received: Received, rows: Ints) -> Inbox:
-    """The messages to some of a slot's vertices; the others have got none."""
+    """Return the messages to some of a slot's vertices; the other vertices have got none."""
     if received.ptr is None and len(rows) == len(received.got):
         return Inbox(received.values, received.got)
     if received.ptr is None:
@@ -180,12 +182,12 @@ def inbox_of(received: Received, rows: Ints) -> Inbox:
 
 
 class Vertices:
-    """A block of vertices. Fields are attributes: arrays of one value each.
+    """A block of vertices. Fields are attributes: arrays with one value for each vertex.
 
     Attributes:
-        ids: of the vertices, ascending.
-        degree: number of edges that leave each vertex, (k,), not to be written to.
-        edges: those edges. In `update` and `compute` they are as the step before has left them.
+        ids: ids of the vertices, ascending.
+        degree: number of edges that leave each vertex, (k,); read-only.
+        edges: these edges. In `update` and `compute` they are as the previous step has left them.
     """
 
     def __init__(self, topology: SlotEdges, fields: dict[str, AnyArray], rows: Ints,
@@ -201,7 +203,7 @@ class Vertices:
     _rows: Ints
     _sending: Sending | None
     _n: int
-    _before: Changes  # of edges, by earlier steps
+    _before: Changes  # changes of edges by earlier steps
     _writes: bool
     _changes: list[Changes]
     _edges: Edges | None
@@ -228,12 +230,12 @@ class Vertices:
 
     @property
     def targets(self) -> Ints:
-        """Ids of all vertices that edges of the slot led to at first; not to be written to."""
+        """Ids of all vertices to which edges of the slot led at first; read-only."""
         return self._topology.part.targets
 
     @property
     def owners(self) -> Ints:
-        """The slot that owns each of `targets`, ascending."""
+        """The slots that own the `targets`, ascending."""
         bounds = self._topology.part.bounds
         return np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
 
@@ -258,26 +260,26 @@ class Vertices:
         field[...] = fitted(value, field.dtype, f"field {name!r}")
 
     def vote_to_halt(self, which: Mask | None = None) -> None:
-        """Have vertices not compute in the next step, unless a message comes; not in `emit`.
+        """Let vertices compute no more until they get a message; not allowed in `emit`.
 
         Args:
-            which: mask of the block, (k,) bool; all by default.
+            which: mask of the vertices, (k,) bool; by default all of the block.
 
         Raises:
-            RuntimeError: in `emit`.
+            RuntimeError: called in `emit`.
             ValueError: `which` is no mask of the block.
         """
         self._refuse_again("vote_to_halt()", "vote")
         self._halted[... if which is None else self._mask("vote_to_halt", which)] = True
 
     def drop_edges(self, which: Mask) -> None:
-        """Remove edges of the block: no message of this step goes along them; not in `emit`.
+        """Remove edges of the block; messages of this step do not use them. Not in `emit`.
 
         Args:
             which: mask of `edges`, (m,) bool.
 
         Raises:
-            RuntimeError: in `emit`.
+            RuntimeError: called in `emit`.
             ValueError: `which` is no mask of the edges.
         """
         self._refuse_again("drop_edges()", "drop them")
@@ -291,16 +293,17 @@ class Vertices:
 
     def add_edges(self, rows: npt.ArrayLike, targets: npt.ArrayLike,
                   weight: npt.ArrayLike | None = None) -> None:
-        """Add edges; messages of this step already go along them; not in `emit`.
+        """Add edges; messages of this step already use them. Not in `emit`.
 
         Args:
-            rows: their sources, as places in the block.
-            targets: ids of the vertices that they lead to, as many.
-            weight: of each, or of all; 1 by default; only where the graph has weights.
+            rows: the sources of the edges, as places in the block.
+            targets: ids of the vertices to which they lead, as many.
+            weight: weight of each edge, or one for all, by default 1; only if the graph has
+                weights.
 
         Raises:
-            RuntimeError: in `emit`.
-            ValueError: there are no such vertices, or no weights.
+            RuntimeError: called in `emit`.
+            ValueError: there are no such vertices, or the graph has no weights.
         """
         self._refuse_again("add_edges()", "add them")
         row, target = (np.asarray(array, np.int64).ravel() for array in (rows, targets))
@@ -321,17 +324,19 @@ class Vertices:
 
     def send(self, values: Any, *, weight: Weighing | None = None,
              where: Mask | None = None) -> None:
-        """Send to the targets of all edges of each vertex; not in `update`.
+        """Send the value of each vertex along all of its edges; not allowed in `update`.
 
         Args:
-            values: one for each vertex, (k,), or one for all.
-            weight: "plus" or "times": the edge's weight is added, or multiplied by; or a function
-                of the senders' values and the weights, edge by edge, that gives the messages.
-            where: mask of the vertices that send, (k,) bool; all by default.
+            values: one value for each vertex, (k,), or one for all.
+            weight: "plus" or "times": the edge's weight is added to the value, or multiplies it; or
+                a function that returns the messages for arrays of the senders' values and of the
+                weights, edge by edge.
+            where: mask of the vertices that send, (k,) bool; by default all.
 
         Raises:
-            RuntimeError: in `update`.
-            ValueError: there is no such use of weights, the graph has none, or `where` is no mask.
+            RuntimeError: called in `update`.
+            ValueError: there is no such use of weights, the graph has no weights, or `where` is no
+                mask of the block.
         """
         sending = self._to_send("send()")
         values, rows = np.broadcast_to(values, self._rows.shape), self._rows
@@ -344,14 +349,14 @@ class Vertices:
         sending.along(rows, values, weight)
 
     def send_to(self, ids: npt.ArrayLike, values: Any) -> None:
-        """Send to vertices of any id; not in `update`.
+        """Send messages to any vertices; not allowed in `update`.
 
         Args:
-            ids: of the targets, (m,); a vertex is named as often as there are messages to it.
-            values: one for each, (m,), or one for all.
+            ids: ids of the targets, (m,); a vertex is named once for each message to it.
+            values: one value for each target, (m,), or one for all.
 
         Raises:
-            RuntimeError: in `update`.
+            RuntimeError: called in `update`.
             ValueError: there are no such vertices.
         """
         sending, to = self._to_send("send_to()"), np.array(ids, np.int64).ravel()
@@ -381,10 +386,10 @@ class Vertices:
 
 
 def check(program: VertexProgram) -> None:
-    """Refuse a program whose names, methods or combiner cannot be.
+    """Refuse a program whose names, methods or combiner are not allowed.
 
     Raises:
-        ValueError: with what is wrong.
+        ValueError: the program is refused; the text says what is wrong.
     """
     name = type(program).__name__
     if not program.fields:
@@ -408,6 +413,6 @@ def check(program: VertexProgram) -> None:
                          "NumPy ufunc such as np.add or np.minimum, or None")
 
 
-# Sums of a step over the slots, beside the aggregates: vertices that have not voted to halt,
-# messages; slots that stop, that wake all, whose step is masked, and that see a checkpoint due.
+# Sums of a step over the slots, in addition to the aggregates: vertices that have not voted to
+# halt; messages; slots that stop, that wake all, whose step is masked, that see a checkpoint due.
 COUNTS = ("active", "messages", "stop", "wake", "masked", "due")

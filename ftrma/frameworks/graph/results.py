@@ -1,4 +1,4 @@
-"""Results of programs: gathered, as a table, and in files."""
+"""Results of programs: one slot's part, gathered, as a table, and in files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .references import AnyArray
 from .runner import StepReport
 
 TABLES = (".csv", ".tsv", ".parquet", ".npz")  # files that have the vertices, too
-ROWS = 1 << 16  # of a table that are written at a time
+ROWS = 1 << 16  # rows of a table that are written at a time
 
 
 class Result:
@@ -26,11 +26,11 @@ class Result:
 
     Attributes:
         ids: the slot's own vertices, ascending.
-        edges: that leave these; None if this process has not had them.
-        reports: of the steps that this process has taken for it, in all attempts.
+        edges: number of edges that leave these; None if this process has not had the edges.
+        reports: reports of the steps that this process has taken in the run, in all attempts.
 
-    MPI: local, but for `gather`.
-    Fault: a program that is entered again comes by its result again.
+    MPI: local, but for methods that say otherwise.
+    Fault: a program that is entered again gets the same result again.
     """
 
     def __init__(self, comm: Any, graph: Graph, ids: npt.NDArray[np.int64],
@@ -40,11 +40,11 @@ class Result:
         self.reports, self._wholes, self.edges = reports, wholes, edges
 
     def __getitem__(self, name: str) -> AnyArray:
-        """The own vertices' values of a field, in the order of `ids`."""
+        """Return the own vertices' values of a field, in the order of `ids`."""
         return self._fields[name]
 
     def gather(self, name: str) -> AnyArray | None:
-        """All vertices' values of a field, (n,), at slot 0; None elsewhere.
+        """Return all vertices' values of a field, (n,), at slot 0; None at the other slots.
 
         MPI: collective over all slots.
         """
@@ -59,10 +59,10 @@ class Result:
         return self._wholes[name]
 
     def frame(self, *names: str) -> Any:
-        """Fields of all vertices as a pandas.DataFrame, at slot 0; None elsewhere.
+        """Return fields of all vertices as a pandas.DataFrame at slot 0; None at the other slots.
 
         Args:
-            names: of fields; by default all. The column in front of theirs has the vertices.
+            names: names of fields; by default all. The first column has the vertices.
 
         Raises:
             ValueError: pandas is not installed.
@@ -79,12 +79,12 @@ class Result:
         return pandas.DataFrame(columns)
 
     def top(self, name: str, count: int = 10, *, least: bool = False) -> list[tuple[Any, Any]]:
-        """The vertices with the largest values of a field, and these, at slot 0; [] elsewhere.
+        """Return the vertices with the largest values of a field, and these values, at slot 0.
 
-        Of equal values the vertex with the lower number comes first.
+        If values are equal, the vertex with the lower number comes first. The other slots get [].
 
         Args:
-            least: those with the smallest values.
+            least: return the vertices with the smallest values instead.
 
         MPI: collective over all slots.
         """
@@ -92,11 +92,11 @@ class Result:
         return [] if columns is None else first_of(columns, count, least=least)
 
     def save(self, path: str | os.PathLike[str], *names: str) -> None:
-        """Write fields of all vertices to a file, by slot 0, see `write`.
+        """Write fields of all vertices to a file; slot 0 does it, see `write`.
 
         Raises:
             ValueError: there is no such field, or no such kind of file.
-            OSError: the file cannot be written. At slot 0 alone.
+            OSError: the file cannot be written; raised at slot 0 alone.
 
         MPI: collective over all slots.
         """
@@ -105,7 +105,7 @@ class Result:
             write(os.fspath(path), columns)
 
     def _columns(self, names: Sequence[str]) -> dict[str, AnyArray] | None:
-        """The vertices, and fields of theirs, at slot 0; None elsewhere."""
+        """Return the vertices and some of their fields, at slot 0; None at the other slots."""
         for name in names:
             if name not in self._fields:
                 raise ValueError(f"field {name!r}: there are {', '.join(self._fields)}")
@@ -114,31 +114,32 @@ class Result:
 
 
 def columns_of(graph: Graph, wholes: Mapping[str, Any]) -> dict[str, AnyArray]:
-    """A table: a column ``vertex`` of the ids that the user knows, and one of each field."""
+    """Return a table: a column ``vertex`` with the ids that the user knows, and one per field."""
     vertices = np.arange(graph.n) if graph.names is None else graph.names
     return {"vertex": vertices, **wholes}
 
 
 def first_of(columns: Mapping[str, AnyArray], count: int, *,
              least: bool = False) -> list[tuple[Any, Any]]:
-    """The vertices with the largest or smallest values of a table's second column, and these."""
+    """Return the vertices with the largest or smallest values of a table's second column, and these
+    values."""
     vertices, values = list(columns.values())[:2]
     order = np.argsort(values, kind="stable")
-    if not least:  # of equal values the first vertex is to come first here, too
+    if not least:  # the first vertex with a value shall come first here, too
         order = len(values) - 1 - np.argsort(values[::-1], kind="stable")[::-1]
     order = order[:count]
     return list(zip(vertices[order].tolist(), values[order].tolist(), strict=True))
 
 
 def write(path: str, columns: Mapping[str, AnyArray]) -> None:
-    """Write a table to a file, in place of one that is there.
+    """Write a table to a file, which is replaced if it exists.
 
-    By its suffix: ``.csv`` and ``.tsv``: text with names in its first line; ``.parquet``: by
-    pyarrow; ``.npz``: an array of each column; any other: a NumPy file of the values alone, in the
-    order of the vertices, of which there must be one column.
+    The suffix says how: ``.csv`` and ``.tsv``: text with names in its first line; ``.parquet``:
+    Parquet, by pyarrow; ``.npz``: an array of each column; any other: a NumPy file of the values
+    alone, in the order of the vertices, for which the table must have one field.
 
     Raises:
-        ValueError: a package is missing, or several fields are for a file that holds one.
+        ValueError: a package is missing, or there are several fields for a file that holds one.
         OSError: the file cannot be written.
     """
     kind = os.path.splitext(path)[1]
@@ -163,7 +164,7 @@ def write(path: str, columns: Mapping[str, AnyArray]) -> None:
 
 
 def _plain(columns: Mapping[str, AnyArray]) -> dict[str, Any]:
-    """The columns, with text in place of objects."""
+    """Return the columns, with text in place of objects."""
     return {name: array.astype(str) if array.dtype == object else array
             for name, array in columns.items()}
 

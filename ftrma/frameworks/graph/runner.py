@@ -1,8 +1,8 @@
-"""The interface that `engine.Engine` runs programs by, and what its implementations share.
+"""The interface by which `engine.Engine` runs programs, and what its implementations share.
 
 A *runner* runs programs of one kind: `pregel_runner.PregelRunner`, `phoenix_runner.PhoenixRunner`
-and `declared_runner.DeclaredRunner`. It is made of the settings of an engine, refuses settings and
-programs that do not fit, and runs one task after another.
+and `declared_runner.DeclaredRunner`. It is made from the settings of an engine, refuses settings
+and programs that do not fit, and runs one task after another.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ P = TypeVar("P")
 
 @dataclass
 class StepReport:
-    """A step, or a round, as one slot took it.
+    """A report of a step, or of a round, as one slot took it.
 
     Attributes:
-        step: its number.
-        kind: "checkpoint": the step of the checkpoint that an attempt begins with, whose messages
-            are sent again; "again": a step up to the last one that a slot had computed before the
-            failure; "normal": any other.
-        forwarded: this slot sent what it had sent before.
-        seconds: in all, without a checkpoint.
-        sending_s: until its messages were there: computed, emitted again or read from the log.
-        saving_s: for which a checkpoint held it up.
-        log_bytes: that have been logged of it.
-        sent_bytes: that this slot sent to others in a round of Phoenix, and before it to mend
-            states.
-        active, messages: vertices that go on, and messages, of all slots.
+        step: number of the step.
+        kind: "checkpoint": the step of the checkpoint with which an attempt begins, whose messages
+            are sent again; "again": a later step, up to the last one that a slot had computed
+            before the failure; "normal": any other step.
+        forwarded: this slot has sent its earlier messages again.
+        seconds: time of the step, without a checkpoint.
+        sending_s: time until its messages were ready: computed, emitted again or read from the log.
+        saving_s: time for which a checkpoint held the step up.
+        log_bytes: size of the step's log.
+        sent_bytes: bytes that this slot sent to others in a round of Phoenix, and before the round
+            to mend states.
+        active, messages: numbers of vertices that go on, and of messages, of all slots.
     """
 
     step: int
@@ -64,7 +64,7 @@ class Settings:
     """The settings of an engine, see `engine.Engine`.
 
     Attributes:
-        checkpoint: as the user gave it; None: the runner's default.
+        checkpoint: the value that the user gave; None: the runner's default.
     """
 
     recovery: str
@@ -82,9 +82,9 @@ class Task(Generic[P]):
     Attributes:
         run: number of the run in the job, from 1.
         identity: number that tells program, graph, partition and recovery from others. A run that
-            goes on after a failure has the same one.
+            goes on after a failure has the same number.
         most: steps or rounds after which the run is given up.
-        tell: takes the report of each step.
+        tell: is called with the report of each step.
     """
 
     graph: Graph
@@ -101,9 +101,9 @@ class RunOutcome:
 
     Attributes:
         ids: the slot's own vertices, ascending.
-        fields: their values.
-        wholes: values of all vertices by field, as far as they have been gathered.
-        edges: that leave its vertices; None if this process has not had them.
+        fields: values of these vertices, by field.
+        wholes: values of all vertices, by field, for the fields that have been gathered.
+        edges: number of edges that leave the vertices; None if this process has not had the edges.
     """
 
     ids: Ints
@@ -116,10 +116,10 @@ class GraphRunner(ABC, Generic[P]):
     """Runs programs of one kind, by one of its recoveries.
 
     Attributes:
-        recoveries: their names, as users give them.
+        recoveries: names of the recoveries, as users give them.
         programs: the class of programs that it runs.
-        declares: the state of a run is declared by `ftrma.protect`, and ftrma recovers it; else the
-            framework claims the job's failures.
+        declares: the state of a run is declared by `ftrma.protect`, and ftrma recovers it; if
+            false, the framework claims the job's failures.
         every, interval_s: steps and seconds between checkpoints, see `intervals`.
 
     Raises:
@@ -141,7 +141,7 @@ class GraphRunner(ABC, Generic[P]):
 
     @abstractmethod
     def claim(self) -> None:
-        """Take over what is done about failures, if this runner does that itself.
+        """Claim the job's failures, if this runner deals with them itself.
 
         MPI: collective over all slots.
         """
@@ -151,7 +151,7 @@ class GraphRunner(ABC, Generic[P]):
         """Refuse a program that cannot be run.
 
         Raises:
-            ValueError: with what is wrong.
+            ValueError: the program is refused; the text says what is wrong.
         """
 
     @abstractmethod
@@ -159,27 +159,27 @@ class GraphRunner(ABC, Generic[P]):
         """Run a program to its end, or return the result of a run that has ended before a failure.
 
         Raises:
-            NotEnded: it has not ended after as many steps as it may take.
+            NotEnded: the program has not ended after as many steps as it may take.
             RuntimeError: the run was of another program, graph or recovery before a failure.
 
         MPI: collective over all slots; waits for them in each step.
-        Fault: unwinds when all go back; the run goes on in the next attempt.
+        Fault: raises `Rollback` when all slots go back; the run goes on in the next attempt.
         """
 
     @abstractmethod
     def progress(self, report: StepReport) -> str:
-        """A step in words, for people who wait."""
+        """Return a line about a step, for progress on the terminal."""
 
 
 def intervals(checkpoint: int | float | str) -> tuple[int, float | None]:
-    """Steps and seconds between two checkpoints.
+    """Return the steps and the seconds between two checkpoints.
 
     Returns:
-        Steps, 0 if they do not decide; seconds, inf if they do not decide, None if the job's
+        Steps, 0 if steps do not decide; seconds, inf if seconds do not decide, None if the job's
         ``--interval`` decides.
 
     Raises:
-        ValueError: `checkpoint` says neither.
+        ValueError: `checkpoint` is neither of both.
     """
     if checkpoint == "daly":
         return 0, None
@@ -207,20 +207,20 @@ class Saved(Protocol):
 
 @dataclass
 class SlotState(Generic[P]):
-    """One slot's part in a run of a program; communicates with nobody.
+    """One slot's part in a run of a program; it does not communicate.
 
     Attributes:
-        program, part: what is run, on which part of the graph.
-        n: vertices of the graph.
-        rows: own vertices that each slot has edges to, by their local numbers, in the order of that
-            slot's targets.
-        recovery: its name.
-        kept: survives in this process; names begin with the run's number.
-        saved: what checkpoints have.
+        program, part: the program, and the slot's part of the graph.
+        n: number of vertices of the graph.
+        rows: for each slot, the own vertices to which it has edges, by their local numbers, in the
+            order of that slot's targets.
+        recovery: name of the recovery.
+        kept: values that survive in this process; their names begin with the run's number.
+        saved: the entries of checkpoints.
         run, identity: see `Task`.
     """
 
-    counts: ClassVar[tuple[str, ...]]  # what the slots add up in a step beside the aggregates
+    counts: ClassVar[tuple[str, ...]]  # sums of a step over the slots, besides the aggregates
 
     program: P
     part: Part
@@ -239,14 +239,15 @@ class SlotState(Generic[P]):
                               *((name, np.dtype(np.int64)) for name in self.counts)])
 
     def nothing(self) -> AnyArray:
-        """A slot's part of the sums of a step if it adds nothing."""
+        """Return a slot's part of the sums of a step if it adds nothing."""
         found = np.zeros((), self.form)
         for name, kind in self.aggregates.items():
             found[name] = messages.neutral(kind, 1)[0]
         return found
 
     def summed(self, partials: Sequence[AnyArray]) -> AnyArray:
-        """The sums of all slots' parts, in the order of the slots: the same bits each time."""
+        """Return the sums of all slots' parts, in the order of the slots: the same bits each time.
+        """
         found = self.nothing()
         for partial in partials:
             for name in found.dtype.names or ():
@@ -266,7 +267,7 @@ class SlotState(Generic[P]):
         return f"{self.run} {name}" in self.kept
 
     def checkpointed(self) -> int:
-        """Step of the newest checkpoint of this run; 0: there is none."""
+        """Return the step of the newest checkpoint of this run; 0: there is none."""
         if "at" not in self.saved:
             return 0
         run, step, identity = (int(x) for x in self.saved.read("at"))
@@ -276,14 +277,14 @@ class SlotState(Generic[P]):
         return step
 
     def put_result(self, fields: Mapping[str, AnyArray], *, ended: bool) -> None:
-        """Have the next checkpoint hold the result of the run."""
+        """Put the result of the run into the next checkpoint."""
         for name, array in fields.items():
             self.saved.put(f"result {self.run} field {name}", array, "static")
         self.saved.put(f"result {self.run}", np.array([self.identity, ended]), "static")
 
 
 def check_identity(run: int, now: int, then: Any) -> None:
-    """Refuse to go on with another program than before a failure.
+    """Refuse to go on with another run than before a failure.
 
     Raises:
         RuntimeError: the identities differ.
@@ -296,7 +297,7 @@ def check_identity(run: int, now: int, then: Any) -> None:
 
 def saved_result(program: Any, kept: MutableMapping[str, Any], saved: Saved, run: int,
                  identity: int) -> dict[str, AnyArray] | None:
-    """The result of a run, if a checkpoint has it.
+    """Return the result of a run, or None if no checkpoint has it.
 
     Raises:
         NotEnded: the run was given up.
@@ -313,7 +314,7 @@ def saved_result(program: Any, kept: MutableMapping[str, Any], saved: Saved, run
 
 
 def forget(kept: MutableMapping[str, Any], beginning: str) -> None:
-    """Delete all that is kept under names that begin so."""
+    """Delete all values that are kept under names with a given beginning."""
     for key in [key for key in kept if key.startswith(beginning)]:
         del kept[key]
 
@@ -322,22 +323,22 @@ def forget(kept: MutableMapping[str, Any], beginning: str) -> None:
 
 
 class Transport(Protocol):
-    """The way of a slot to the others and to the job, as runs of all kinds need it."""
+    """Interface by which a slot reaches the other slots and the job, for runs of all kinds."""
 
     def meet(self, partial: AnyArray) -> list[AnyArray]:
-        """Wait until all that was sent is there; returns each slot's part of the sums."""
+        """Wait until all that was sent has arrived; return each slot's part of the sums."""
 
     def due(self) -> bool:
-        """A checkpoint is due by time, as this slot sees it."""
+        """Say whether a checkpoint is due by time, as this slot sees it."""
 
     def checkpoint(self) -> int:
-        """Take a checkpoint; its version, which will be committed or undone; 0: none was taken."""
+        """Take a checkpoint; return its version, which may still be undone; 0: none was taken."""
 
     def confirm(self, version: int) -> bool:
         """Wait until a version is committed; False: it was undone."""
 
     def kill_place(self, name: str) -> None:
-        """Be at a place where tests may kill."""
+        """Mark a place where tests may kill the process."""
 
     def tell(self, report: StepReport) -> None:
         """Hand on the report of a step."""
@@ -353,5 +354,5 @@ def save_result(transport: Transport) -> None:
 
 
 def kill_place(name: str) -> None:
-    """Be at a place of this framework where ``--kill`` strikes."""
+    """Mark a place of this framework where ``--kill`` may kill the process."""
     framework.kill_place(f"graph.{name}")

@@ -15,13 +15,13 @@ class Runs:
     """The runs of an attempt of the program, in their order, whichever engine makes them.
 
     Attributes:
-        attempt: the attempt that they are counted in.
-        made: how many there are in it.
-        moved: the program has put back state that it had declared, and `made` has followed.
-        reports: of the steps that this process has taken, by run.
+        attempt: the attempt in which they are counted.
+        made: number of runs in it.
+        moved: the program's declared state went back to a checkpoint, and `made` was set to match.
+        reports: reports of the steps that this process has taken, by run.
         windows: windows of lanes that ftrma saves and logs.
-        declared: all engines have recoveries that declare their state, or none has; None: there is
-            no engine yet.
+        declared: True: all engines have recoveries that declare their state; False: none has; None:
+            there is no engine yet.
     """
 
     attempt: int = -1
@@ -32,8 +32,7 @@ class Runs:
     declared: bool | None = None
 
     def next(self) -> int:
-        """The number of the run that begins now, from 1; the number that it had before a failure.
-        """
+        """Return the number of the run that begins now, from 1; it is the same after a failure."""
         if self.attempt != framework.attempt():
             self.attempt, self.made, self.moved = framework.attempt(), 0, False
             self.windows = LaneWindows()
