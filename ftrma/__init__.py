@@ -7,7 +7,8 @@ Three lines make a program survive with the loss of little work::
     ftrma.safepoint()                           # where windows and state belong together
 
 Run under ``ftrma run -n N app.py`` the program is protected; under plain ``mpiexec`` the same lines
-do nothing. Unmodified mpi4py programs run under ``ftrma run`` too, and start again from their top.
+do nothing. Unmodified mpi4py programs run under ``ftrma run``, too; after a death they are replayed
+from their top.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = [
 ]
 
 for _error in (CatastrophicFailure, CorruptVault, FtrmaError, NotRecoverable, Rollback):
-    _error.__module__ = __name__  # the name that a program catches them by, also in a traceback
+    _error.__module__ = __name__  # tracebacks then show the name by which programs catch them
 
 if "mpi4py.MPI" in sys.modules:
     from .native import loading
@@ -61,7 +62,7 @@ def __getattr__(name: str) -> Any:
         from mpi4py import MPI
 
         return MPI
-    if name == "State":  # it needs NumPy, which an agent does without
+    if name == "State":  # it needs NumPy, which an agent does not import
         from .program.state import State
 
         return State
@@ -72,12 +73,13 @@ def protect(name: str, **fields: Any) -> State:
     """Declare local variables that belong to the program's state.
 
     Call it after the windows are made and initialized. When the program is run again after a
-    failure, it puts back both the contents of the windows made so far and the fields, as they were
-    at the last checkpoint. A window that is made after it comes back filled already; initialize
-    such a window only if ``state.restored`` is false.
+    failure, this call puts back the contents of the windows made so far, and the fields, as they
+    were at the last checkpoint. A window that is made after this call comes back with its contents;
+    initialize such a window only if ``state.restored`` is false.
 
     Args:
-        name: of the state, unique in the program; the same on every slot, in the same order.
+        name: name of the state, unique in the program. All slots declare the same states in the
+            same order.
         fields: initial values. C-contiguous NumPy arrays are restored in place; everything else
             must be picklable.
 
@@ -88,8 +90,8 @@ def protect(name: str, **fields: Any) -> State:
         FtrmaError: a field cannot be saved, or slots disagree about names or order.
         ValueError: the name is taken, or there are no fields.
 
-    MPI: collective over all slots; waits until all have come to it.
-    Fault: waits while a dead slot is replayed; unwinds when all go back.
+    MPI: collective over all slots; waits until all have called it.
+    Fault: waits while a dead slot is replayed; raises `Rollback` when all slots go back.
     """
     from .program.state import State
 
@@ -100,19 +102,19 @@ def protect(name: str, **fields: Any) -> State:
 def safepoint(*, durable: bool = False) -> None:
     """Mark a place where windows and declared state are consistent with each other.
 
-    Only here a checkpoint is taken, when one is due; no exclusive lock may be held. Every slot
-    calls it equally often. The place for it is the top of the program's loop: there a slot that is
-    replayed finds the checkpoint's place again, whatever lies between `protect` and the loop. Costs
-    about 2 us when no checkpoint is due.
+    Checkpoints are taken only here, and only when one is due. No exclusive lock may be held. Every
+    slot must call it equally often. Its place is the top of the program's loop: a slot that is
+    replayed finds the place of the checkpoint there again, whatever lies between `protect` and the
+    loop. It costs about 2 us when no checkpoint is due.
 
     Args:
-        durable: take a checkpoint here, and write it to the files of ``ftrma run --spill DIR``,
-            which goes on while the program computes. The same on all slots.
+        durable: take a checkpoint here, and write it to the files of ``ftrma run --spill DIR``
+            while the program goes on. All slots must give the same value.
 
-    MPI: local, unless a checkpoint is due; then collective over all slots, waits until all have
-        staged theirs.
-    Fault: waits while a dead slot is replayed; unwinds when all go back. A checkpoint that was not
-        committed is as if it had not begun.
+    MPI: local, unless a checkpoint is due; then it is collective over all slots, and waits until
+        all have staged their parts.
+    Fault: waits while a dead slot is replayed; raises `Rollback` when all slots go back. A
+        checkpoint that was not committed has no effect.
     """
     session = _current()
     if session:
@@ -120,19 +122,20 @@ def safepoint(*, durable: bool = False) -> None:
 
 
 def busy(seconds: float) -> None:
-    """Say that this slot computes for so long without a call of MPI or a safepoint.
+    """Announce that this slot computes for a time without a call of MPI or a safepoint.
 
-    ``--stall`` then does not take the slot for one that hangs. The announcement ends when the time
-    is over, or with the next one: ``ftrma.busy(0)`` ends it at once. Costs less than 2 us.
+    During that time ``--stall`` does not regard the slot as hanging. The announcement ends when the
+    time is over, or with the next announcement; ``ftrma.busy(0)`` ends it at once. It costs less
+    than 2 us.
 
     Args:
-        seconds: from now on, 0 to 1e9.
+        seconds: time from now on, 0 to 1e9.
 
     Raises:
-        ValueError: that is no such number.
+        ValueError: `seconds` is no such number.
 
-    MPI: local; waits for nobody.
-    Fault: nothing happens in it; a replacement of the slot says it anew on its way.
+    MPI: local; does not wait.
+    Fault: a death elsewhere has no effect on it. A replacement of the slot makes the call again.
     """
     if not 0 <= seconds <= 1e9:
         raise ValueError(f"busy({seconds!r}): expected a number of seconds from 0 to 1e9")
@@ -148,8 +151,8 @@ def stats() -> dict[str, Any]:
         A dictionary; empty when the program is not protected. ``windows`` has one entry per
         protected window with the counters GNC, GC, and EC and SC per target.
 
-    MPI: local; waits for nobody.
-    Fault: a known death is repaired first; unwinds when all go back.
+    MPI: local; does not wait for other slots.
+    Fault: if a death is known, it is repaired first; raises `Rollback` when all slots go back.
     """
     session = _current()
     return session.stats() if session else {}
@@ -158,12 +161,12 @@ def stats() -> dict[str, Any]:
 def on_failure(callback: Callable[[FailureEvent], object]) -> None:
     """Call ``callback(event)`` on this slot after a recovery, before the program goes on.
 
-    Callbacks run in the order of registration. After a rollback they are forgotten, since the
-    program registers them again on its way; after a causal recovery (``event.kind``) they stay. See
-    `ftrma.program.session.FailureEvent`.
+    Callbacks run in the order of registration. After a causal recovery (``event.kind``) they stay
+    registered. After a rollback they are forgotten, since the program is run again and registers
+    them anew. See `ftrma.program.session.FailureEvent`.
 
-    MPI: local; waits for nobody. The callback must not communicate.
-    Fault: nothing happens in it. A process that dies while callbacks run is the next failure.
+    MPI: local; does not wait. The callback must not communicate.
+    Fault: a death elsewhere has no effect on it. A death while callbacks run is the next failure.
     """
     session = _current()
     if session:

@@ -1,27 +1,27 @@
 """The door for frameworks: systems that recover programs in their own way, on ftrma's services.
 
 A framework is a library that runs under ``ftrma run`` inside of a user's program. By `claim` it
-takes over what is done about failures. From then on a dead slot is replaced and its vault rebuilt
-as ever, all slots enter the program again from its top, and the framework does the rest, with
-arrays that it has kept in the survivors' memory (`kept`) and saved with checkpoints (`entries`).
-State that the program itself has protected goes back to the checkpoint as in any rollback. ftrma
-knows nothing of the subject of a framework.
+takes over the recovery from failures. From then on ftrma replaces a dead slot and rebuilds its
+vault as usual, and all slots enter the program again from its top. The framework does the rest,
+with arrays that it has kept in the survivors' memory (`kept`) and saved with checkpoints
+(`entries`). State that the program itself has protected goes back to the checkpoint as in any
+rollback. ftrma knows nothing about what a framework computes.
 
-A slot's way through a failure is then:
+After a failure a slot takes these steps:
 
-1. `claim` again, as in each attempt;
+1. call `claim` again, as in each attempt;
 2. learn which slots have kept something, by a collective call of the framework's own in which a
    fresh process says that it has kept nothing;
-3. read `entries` where memory is lost;
+3. read `entries` for slots whose memory is lost;
 4. go on.
 
 A window with the info ``ftrma_protect=false`` belongs to the framework, too: it is neither saved
-nor restored. Survivors find it with its contents, as long as all parts of their node are where they
-were; else it is zeros, as it is for fresh processes.
+nor restored. Survivors find it with its contents, as long as all parts on their node lie where they
+lay before; else it has zeros, as in fresh processes.
 
-A framework may ask to be told of deaths instead (`claim`, the way "told"). Then nothing is done
-about them, and it has `Members`: who lives, deaths in one order for all, messages and words that
-outlive who wrote them.
+A framework may ask to be told of deaths instead (`claim` with the way "told"). Then ftrma does
+nothing else about them, and gives the framework `Members`: which processes live, their deaths in
+the same order for all, and messages and words that outlive the processes that wrote them.
 
 Under plain ``mpiexec`` nothing is claimed, saved or committed, and `kept` is a dictionary.
 
@@ -75,25 +75,25 @@ def _claimed(what: str) -> Session | None:
 class Members:
     """The processes that run the program, for a framework that is told of deaths.
 
-    Processes have numbers, which are never used again; no process comes back in place of a dead
-    one. One thread of a process at a time uses this object.
+    A process has a number, which is never used again; no process comes back in place of a dead one.
+    Only one thread of a process may use this object at a time.
 
     Args:
-        mail: of this process.
-        facts: about the attempt.
+        mail: the mail of this process.
+        facts: facts about the attempt.
 
     Attributes:
-        mail: messages and words that all share; new and empty in each attempt.
+        mail: messages, and words that all processes share; new and empty in each attempt.
         me: this process.
-        root: the process of slot 0. Its death is a failure that all go back for.
-        slots: so many of `everyone` are the slots'.
-        possible: all that there can be: `everyone`, then those that are not started yet.
+        root: the process of slot 0. If it dies, all processes enter the program again.
+        slots: number of slots; the first `slots` of `everyone` are the slots' processes.
+        possible: all processes that there can be: `everyone`, then those that are not started yet.
         attempt: number of the attempt, from 1.
-        directory: of the job's memory files on this node.
-        mtbf_s: of the option ``--mtbf``; 0 if it is not known.
+        directory: directory of the job's memory files on this node.
+        mtbf_s: value of the option ``--mtbf``; 0 if it is not known.
 
-    MPI: local; no call of it waits, but waits for mail.
-    Fault: deaths are told here; nothing else is done about them, but about the root's.
+    MPI: local; no call waits for other processes, except to wait for mail.
+    Fault: tells of deaths. Nothing else is done about a death, unless it is that of the root.
     """
 
     def __init__(self, mail: Mail, facts: MemberFacts) -> None:
@@ -108,8 +108,8 @@ class Members:
 
     @property
     def everyone(self) -> tuple[int, ...]:
-        """Processes that run the program: those of the slots in their order, then the spares, then
-        those that came later; dead ones, too."""
+        """Processes that run the program, dead ones included: those of the slots in their order,
+        then the spares, then those that came later."""
         return self.possible[:self._first + self.mail.started]
 
     @property
@@ -118,13 +118,13 @@ class Members:
         return self.mail.generation
 
     def check(self) -> None:
-        """Raise Rollback if all go back; every wait calls this."""
+        """Raise Rollback if all processes go back; every wait calls this."""
         self._facts.check()
 
     def deaths(self, since: int = 0) -> tuple[int, ...]:
-        """List the processes that have died, in one order for all, without the first `since`.
+        """List the processes that have died, in the same order for all, without the first `since`.
 
-        A new attempt begins with the deaths of before.
+        In a new attempt the list begins with the earlier deaths.
         """
         return self.mail.deaths(since)
 
@@ -133,11 +133,12 @@ class Members:
         return self.mail.alive(process)
 
     def on_failure(self, callback: Callable[[int], object]) -> None:
-        """Have `poll` call this with each process that dies from now on, or has died."""
+        """Have `poll` call a function with each process that dies from now on, or has died."""
         self._callbacks.append(callback)
 
     def poll(self) -> None:
-        """Hand each death to all callbacks: once, and again if one of them raised."""
+        """Hand each death to all callbacks, once; if one of them raises, the next call repeats it.
+        """
         for process in self.deaths(self._handed):
             for callback in self._callbacks:
                 callback(process)
@@ -147,11 +148,11 @@ class Members:
     def start(self, count: int) -> tuple[int, ...]:
         """Start more processes, as the root; they run the program from its top.
 
-        They are members at once, and take their mail as soon as they have come up (`Mail.joined`).
-        They have no MPI, hold no role, and end with the attempt.
+        The new processes are members at once, and take their mail as soon as they have come up
+        (`Mail.joined`). They have no MPI, hold no role, and end with the attempt.
 
         Returns:
-            Their numbers.
+            Numbers of the new processes.
 
         Raises:
             ValueError: this is not the root, or there is no room for so many (`claim`).
@@ -172,36 +173,37 @@ _of_attempt: Members | None = None
 
 def claim(name: str, way: str = "reentry", *, forfeit: bool = False, most: int = 0
           ) -> Members | None:
-    """Take over what is done about failures, from now on to the job's end.
+    """Take over the recovery from failures, from now on to the job's end.
 
-    Accesses are no longer logged, and nothing is replayed. A recovery is told as "*name* recovers".
-    With "told" nothing is done about a death but to tell it, and spares run the program, too: they
-    are members like the slots, without an MPI of use to them. The death of slot 0's process is a
-    failure as ever: all enter the program again, spares in place of all slots that are dead.
+    Accesses are no longer logged, and nothing is replayed. A recovery is reported as "*name*
+    recovers". With "told" ftrma only reports a death and does nothing else about it. Spares run the
+    program, too: they are members like the slots, but cannot use MPI. If the process of slot 0
+    dies, all processes enter the program again, and spares take the places of all dead slots.
 
     Args:
-        name: of the framework: small letters and underscores.
+        name: name of the framework: small letters and underscores.
         way: "reentry": after a failure all slots enter the program again, from its top; "told": see
             above.
-        forfeit: they do so also if more is lost than can be rebuilt, which otherwise ends the job:
-            then no version is committed any more, and there are no entries.
-        most: with "told" so many members there can be with those that come later
-            (`Members.start`), who are no more than those of the launch; none over several nodes.
+        forfeit: all slots also enter the program again if more is lost than can be rebuilt, which
+            otherwise ends the job. Then no version is committed any more, and there are no entries.
+        most: with "told" the greatest number of members, including those that come later
+            (`Members.start`). At most as many can come later as there are in the launch; over
+            several nodes none can.
 
     Returns:
-        With "told" the processes that run the program: the same object in the whole attempt. A
-        process that is not under ``ftrma run`` is the only one, anew with each call. With
-        "reentry" None.
+        With "told" the processes that run the program, as the same object in the whole attempt.
+        For a process that is not under ``ftrma run``, each call returns a new object with that
+        process alone. With "reentry" None.
 
     Raises:
         ValueError: the name or way is not allowed.
         FtrmaError: another framework has claimed failures, or slots disagree; the job's policy is
-            "causal", which wants no recovery but replay; with "told" the job is not under
+            "causal", which allows no recovery but replay; with "told" the job is not under
             ``ftrma run`` and has several processes.
 
-    MPI: collective over all slots; waits until all have come to it. Local on a spare.
-    Fault: unwinds when all go back. A failure that comes while some have claimed is handled as one
-        that comes after it.
+    MPI: collective over all slots; waits until all have called it. Local on a spare.
+    Fault: raises `Rollback` when all slots go back. A failure that comes when some slots have
+        claimed is handled as one that comes after the claim.
     """
     if not re.fullmatch(r"[a-z_]{1,31}", name):
         raise ValueError(f"claim({name!r}): a name has 1 to 31 small letters and underscores")
@@ -216,7 +218,7 @@ def claim(name: str, way: str = "reentry", *, forfeit: bool = False, most: int =
 
 
 def _members(name: str, session: Session | None, *, forfeit: bool, most: int) -> Members:
-    """Claim for a framework that is told of deaths."""
+    """Claim the job's failures for a framework that is told of deaths."""
     global _of_attempt
     if session is None:
         return _alone(name)
@@ -228,7 +230,7 @@ def _members(name: str, session: Session | None, *, forfeit: bool, most: int) ->
 
 
 def _alone(name: str) -> Members:
-    """Be the only process."""
+    """Return the members of a program that is a single process, not under ``ftrma run``."""
     processes = int(os.environ.get("OMPI_COMM_WORLD_SIZE", "1"))
     if processes > 1:
         raise FtrmaError(f"claim({name!r}): {processes} processes without 'ftrma run' cannot be "
@@ -246,15 +248,15 @@ def _alone(name: str) -> Members:
 class Kept(UserDict[str, Any]):
     """Numbers and arrays that a framework keeps in this process, by name.
 
-    They are there when the program is entered again in this process, and nowhere else: a spare that
-    has taken a slot, or a job that was launched again, has none.
+    They are still there when the program is entered again in the same process. A spare that has
+    taken a slot has none, nor has any process of a job that was launched again.
 
     Raises:
         TypeError: a value is neither a number nor an array of numbers.
         FtrmaError: nothing has been claimed.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: the values are lost with the process, and kept if another process dies.
     """
 
     def __setitem__(self, key: str, value: Any) -> None:
@@ -265,41 +267,41 @@ class Kept(UserDict[str, Any]):
         if isinstance(value, np.ndarray) and value.dtype.hasobject:
             raise TypeError(f"kept[{key!r}]: an array of objects; give one of numbers")
         if isinstance(value, np.ndarray) and not value.flags.writeable:
-            value = value.copy()  # it may be an entry, whose memory is not the framework's
+            value = value.copy()  # it may be an entry, whose memory belongs to ftrma
         super().__setitem__(key, value)
 
 
 class SavedEntries:
-    """Arrays that are saved with each checkpoint, by name, and never put back by themselves.
+    """Arrays that are saved with each checkpoint, by name; the framework itself reads them back.
 
     MPI: local.
-    Fault: entries that were put and not committed are gone when the program is entered again.
+    Fault: entries that were put but not committed are lost when the program is entered again.
     """
 
     def put(self, key: str, value: npt.ArrayLike, kind: str = "value") -> None:
-        """Have the next checkpoints save an array, in place of the one before of that name.
+        """Save an array with the next checkpoints; it replaces an earlier array of that name.
 
         Args:
             key: name of the entry.
-            value: C-contiguous arrays are saved as they are when a checkpoint is taken; others, and
-                numbers, as they are now.
-            kind: "value": compared with its copy at each checkpoint; "static": saved once, and not
-                compared again until it is put again; "append": it has grown at its end, and the
-                part that is committed is not compared.
+            value: the array. C-contiguous arrays are saved with the values that they have when a
+                checkpoint is taken; other arrays, and numbers, with their values now.
+            kind: "value": it is compared with its copy at each checkpoint; "static": it is saved
+                once, and not compared until it is put again; "append": it grows only at its end,
+                and the part that is committed is not compared.
 
         Raises:
-            ValueError: there is no such kind, or an entry that only grows has become smaller.
-            FtrmaError: an array of objects, or nothing has been claimed.
+            ValueError: there is no such kind, or an "append" entry has become smaller.
+            FtrmaError: it is an array of objects, or nothing has been claimed.
         """
         session = _claimed("entries.put")
         if session:
             session.entries.put(key, value, kind)
 
     def read(self, key: str) -> npt.NDArray[Any]:
-        """Return a saved entry: a view that is valid until the next checkpoint, not to be written.
+        """Return a saved entry: a read-only view that is valid until the next checkpoint.
 
-        At the begin of an attempt it shows the committed copy, later the newest one, also while
-        that is being staged (`staging`).
+        At the beginning of an attempt it shows the committed copy; later it shows the newest copy,
+        even while that is being staged (`staging`).
 
         Raises:
             KeyError: no checkpoint has such an entry.
@@ -310,62 +312,64 @@ class SavedEntries:
         return session.entries.read(key)
 
     def drop(self, key: str) -> None:
-        """Have the next checkpoint go without an entry, if there is one."""
+        """Leave an entry out of the next checkpoint, if there is one of that name."""
         session = _claimed("entries.drop")
         if session:
             session.entries.drop(key)
 
     def __contains__(self, key: str) -> bool:
-        """A checkpoint has the entry."""
+        """Say whether a checkpoint has the entry."""
         session = _claimed("entries")
         return session is not None and key in session.entries.saved
 
 
 class Staging:
-    """Checkpoints that no slot waits for: each stages its part when it likes.
+    """Checkpoints for which no slot waits: each slot stages its part when it likes.
 
-    A version is begun, perhaps added to, and ended, and between these steps the program goes on.
-    Checksum ranks commit it once all slots have ended it; `committed` and `confirm` tell of that.
-    Only one version is on its way at a time. Whether the parts of all slots belong together is the
-    framework's affair, also with windows and state that the program protects: they are staged as
-    they are at `begin`.
+    A slot begins a version, may add to it, and ends it; between these steps the program goes on.
+    The checksum ranks commit the version once all slots have ended it; `committed` and `confirm`
+    tell when. Only one version is under way at a time. The framework has to make sure that the
+    parts of all slots belong together, also those of windows and state that the program protects;
+    these are staged as they are at `begin`.
 
-    A repair in which nobody goes back, in a job over several nodes say, undoes what is not
-    committed, on all slots: what is staged by half, and what some have ended and others have not.
-    A slot sees that by `generation`. Where all go back, all enter the program again, with what is
-    committed then: that may be a version that all had ended when the failure came.
+    A repair in which no slot goes back (for example in a job over several nodes) undoes what is not
+    committed, on all slots: parts that are half staged, and a version that only some slots have
+    ended. A slot notices that by `generation`. If all slots go back, all enter the program again,
+    with the version that is committed then; it may be one that all slots had ended when the failure
+    came.
 
-    Under plain ``mpiexec`` `begin` gives True, and nothing is saved.
+    Under plain ``mpiexec`` `begin` returns True, and nothing is saved.
 
-    MPI: local; no call of it waits for another process.
-    Fault: unwinds when all go back.
+    MPI: local; no call waits for another process.
+    Fault: calls raise `Rollback` when all slots go back.
     """
 
     @property
     def generation(self) -> int:
         """Number that rises with each repair that this slot has gone through.
 
-        Slots that have gone through the same repairs have the same number. So what a slot sends
-        along with its number tells the receiver whether a repair came between.
+        Slots that have gone through the same repairs have the same number. So if a message carries
+        the sender's number, the receiver knows whether a repair came between.
         """
         session = _session()
         return session.generation if session else 0
 
     def prepare(self) -> None:
-        """Take the memory of a first version ahead, for all that is put and protected by now.
+        """Reserve the memory of a first version, for all that is put and protected by now.
 
-        Else `begin` has to take it. It is taken by a thread of low priority, as far as there is
-        some.
+        A thread of low priority reserves it, as far as memory is free. What is missing then is
+        reserved by `begin`, which holds the program up.
         """
         session = _claimed("staging.prepare")
         if session:
             session.preallocate()
 
     def ready(self) -> bool:
-        """Say that no version is on its way: the newest is committed, with all its parities.
+        """Say whether no version is under way: the newest is committed, with all its parities.
 
-        One slot asks this before it has all begin the next one. Another slot may see that a moment
-        later, in a job over several nodes: its `begin` gives False until then.
+        One slot asks this before it tells all slots to begin the next version. In a job over
+        several nodes another slot may see the commit a moment later; until then its `begin`
+        returns False.
         """
         staging = _staging("ready")
         return staging is None or staging.ready()
@@ -373,14 +377,14 @@ class Staging:
     def begin(self, generation: int | None = None) -> bool:
         """Begin the next version: stage all entries that are put, windows and declared state.
 
-        Entries are staged as they are now, also where arrays go on changing.
+        Entries are staged with their values now, even if the arrays change later.
 
         Args:
-            generation: begin only if this is the slot's `generation` still, since a version that is
-                begun has to be ended; a repair may come at the begin of this call.
+            generation: begin only if the slot's `generation` is still this one. A repair may come
+                at the beginning of this call, and a version that is begun has to be ended.
 
         Returns:
-            False: not now, and nothing has happened. The version before is on its way, a spare
+            False: nothing has happened; try again later. The previous version is under way, a spare
             computes the parity of a checksum rank that died, or there is another generation.
 
         Raises:
@@ -391,9 +395,9 @@ class Staging:
             lambda: generation is None or generation == self.generation)
 
     def add(self) -> None:
-        """Stage the entries that were put since `begin`, or since the last `add`, as well.
+        """Also stage the entries that were put since `begin`, or since the last `add`.
 
-        Nothing is done if a repair has undone the version.
+        If a repair has undone the version, the call does nothing.
 
         Raises:
             FtrmaError: no version is begun.
@@ -409,7 +413,7 @@ class Staging:
 
         Returns:
             The version, which is committed when all slots have ended it, unless a repair undoes it
-            before. 0: a repair has undone it already.
+            first. 0: a repair has undone it already.
 
         Raises:
             FtrmaError: no version is begun.
@@ -435,107 +439,112 @@ def safepoint(take: bool | None = None) -> int:
     """Mark a place where all that is saved is consistent, as `ftrma.safepoint`.
 
     All slots must have ended the same versions of `staging` before a safepoint that takes a
-    checkpoint, which waits until these are committed.
+    checkpoint; the safepoint waits until these versions are committed.
 
     Args:
-        take: True: all slots take a checkpoint now; False: none is taken here; None: one is taken
-            if it is due, as in `ftrma.safepoint`. The same on all slots.
+        take: True: all slots take a checkpoint now; False: no checkpoint is taken; None: one is
+            taken if it is due, as in `ftrma.safepoint`. All slots must give the same value.
 
     Returns:
-        The version that was taken, which will be committed unless it is undone, see `confirm`; 0:
-        none was taken.
+        The version that was taken, which will be committed unless a repair undoes it, see
+        `confirm`; 0: no checkpoint was taken.
 
     MPI: collective over all slots if a checkpoint is taken; else local.
-    Fault: unwinds when all go back. A checkpoint that was not committed is as if it had not begun.
+    Fault: raises `Rollback` when all slots go back. A checkpoint that was not committed has no
+        effect.
     """
     session = _session()
     return int(session.safepoint(take)) if session else 0
 
 
 def due() -> bool:
-    """Say that a checkpoint is due by ``--interval``, as this slot sees it: slots have to agree.
+    """Say whether a checkpoint is due by ``--interval``, as this slot sees it.
+
+    Slots may see that differently, so the framework has to make them agree.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     """
     session = _session()
     return session is not None and session.due()
 
 
 def ending() -> bool:
-    """Say that the job is to end behind its next checkpoint, as this slot sees it.
+    """Say whether the job is to end after its next checkpoint, as this slot sees it.
 
-    `due` says so, too. A framework with a clock of its own for checkpoints asks here as well.
+    `due` is true then, too. A framework with a clock of its own for checkpoints should ask this.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     """
     session = _session()
     return session is not None and bool(session.view.words.halt)
 
 
 def committed() -> int:
-    """Return the newest version that is committed; 0: none is.
+    """Return the newest version that is committed; 0: there is none.
 
-    A checkpoint that has been taken is committed soon after, by the checksum ranks; `confirm` waits
-    for that. One that slots stage by `staging` is committed when all have ended it.
+    The checksum ranks commit a checkpoint soon after it was taken; `confirm` waits for that. A
+    version that slots stage by `staging` is committed when all slots have ended it.
 
     MPI: local.
-    Fault: unwinds when all go back.
+    Fault: raises `Rollback` when all slots go back.
     """
     session = _session()
     return int(session.committed()) if session else 0
 
 
 def confirm(version: int) -> bool:
-    """Wait until a version is committed that `safepoint` or `staging.end` has returned.
+    """Wait until a version that `safepoint` or `staging.end` has returned is committed.
 
-    A checkpoint that has been taken can be undone by a repair, also if nobody goes back. So data
-    that must not be lost is saved by ``while not confirm(safepoint(take=True))``.
+    A repair can undo a checkpoint that has been taken, even if no slot goes back. So save data that
+    must not be lost by ``while not confirm(safepoint(take=True))``.
 
     Returns:
-        True: it is committed, or nothing is protected. False: it was given up or undone, on all
-        slots, and another one can be taken.
+        True: the version is committed, or nothing is protected. False: it was given up or undone,
+        on all slots, and another one can be taken.
 
     Raises:
-        FtrmaError: nothing has been claimed: in a replay the same safepoint may take none.
+        FtrmaError: nothing has been claimed. (Without a claim slots are replayed, and in a replay
+            the same safepoint may take no checkpoint.)
 
     MPI: local; waits for the checksum ranks, and for slots that have not ended the version.
-    Fault: unwinds when all go back.
+    Fault: raises `Rollback` when all slots go back.
     """
     session = _claimed("confirm")
     return session is None or session.confirm(version)
 
 
 def attempt() -> int:
-    """Return the number of the attempt, from 1: slots have entered the program so often.
+    """Return the number of the attempt, from 1: how often all slots have entered the program.
 
-    0: the program is not protected.
+    It is 0 if the program is not protected.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     """
     session = _session()
     return int(session.view.words.attempt) if session else 0
 
 
 def restored() -> bool:
-    """Say that the program has put back state that it declared, by `ftrma.protect`.
+    """Say whether `ftrma.protect` has put back state that the program declares.
 
-    In this attempt it goes on from the place of the checkpoint then, instead of from its begin.
+    Then the program goes on from the place of the checkpoint in this attempt, and not from its
+    beginning.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     """
     session = _session()
     return session is not None and any(state.restored for state in session.states.values())
 
 
 def kill_place(name: str) -> None:
-    """Be at a place, such as ``graph.emit``, where ``--kill SLOT@NAME`` strikes.
+    """Mark a place, such as ``graph.emit``, for rules ``--kill SLOT@NAME`` of tests.
 
     MPI: local.
-    Fault: the process is killed there, if a rule says so.
+    Fault: the process is killed here, if a rule says so.
     """
     session = _session()
     if session:
@@ -543,12 +552,12 @@ def kill_place(name: str) -> None:
 
 
 def count_step(step: int) -> None:
-    """Say how many steps the program has taken, as a framework that is told of deaths counts them.
+    """Report how many steps the program has taken, by a framework that is told of deaths.
 
-    ``ftrma status`` and ``--metrics`` show the number of slot 0 as that of the job.
+    ``ftrma status`` and ``--metrics`` show the number of slot 0 as the number of the job.
 
     MPI: local.
-    Fault: nothing happens in it; the next attempt begins at 0.
+    Fault: the next attempt begins at 0.
     """
     session = _session()
     if session:
@@ -559,23 +568,23 @@ def timeline(name: str) -> Timeline | None:
     """Return the timeline of ``--trace``, for a framework's own events; each attempt has one.
 
     Args:
-        name: of the framework.
+        name: name of the framework.
 
     Returns:
-        None: no trace is wanted, so nothing is to be told.
+        The timeline; None if no trace is wanted.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     """
     session = _session()
     return session.timeline(name) if session else None
 
 
 def note(**entries: Any) -> None:
-    """Add names and numbers or text to the ``notes`` that ``--stats`` shows.
+    """Add names, with numbers or texts, to the ``notes`` in the file of ``--stats``.
 
     MPI: local.
-    Fault: nothing happens in it.
+    Fault: a death elsewhere has no effect on it.
     """
     session = _session()
     if session:

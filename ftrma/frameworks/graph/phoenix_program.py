@@ -55,7 +55,7 @@ class Field:
 
     @property
     def idempotent(self) -> bool:
-        """Whether the field is pushed, and pushing a value once more changes nothing."""
+        """True if the field is pushed, and pushing a value once more changes nothing."""
         return self.reduce in IDEMPOTENT
 
     def neutral(self) -> Any:
