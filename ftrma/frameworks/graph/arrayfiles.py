@@ -1,4 +1,4 @@
-"""Graphs from files of arrays, as NumPy and scipy.sparse write them, which are read whole."""
+"""Graphs from files of arrays, as NumPy and scipy.sparse write them; the files are read whole."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .parts import Graph
 from .references import AnyArray, EdgeArrays
 
 ARRAYS = {"indptr", "indices", "row", "col", "shape", "format", "data", "src", "dst", "weight", "n"}
-CHUNK = 1 << 18  # edges of a chunk, whoever reads it
-EDGE_BYTES = 40  # that an edge of arrays takes at most, on its way to a graph
+CHUNK = 1 << 18  # edges of a chunk, whichever module reads it
+EDGE_BYTES = 40  # most bytes that an edge of arrays takes on its way to a graph
 NPY = b"\x93NUMPY"  # begins a file of a single array
 Source = str | os.PathLike[str]
 
 
 class _Unpacked:
-    """A member of a zip file; no more of it is read than there is memory for."""
+    """A member of a zip file; reading stops when the memory does not suffice."""
 
     def __init__(self, file: IO[bytes], size_bytes: int, name: str) -> None:
         self._file, self._size_bytes, self._watch = file, size_bytes, MemoryWatch(name)
@@ -48,7 +48,7 @@ def _check_head(file: IO[bytes], size_bytes: int) -> None:
 
 
 def unpack(path: Source, name: str, keys: Collection[str] = ARRAYS) -> dict[str, AnyArray]:
-    """Read some arrays of an .npz file, those of a graph by default; others are listed alone."""
+    """Read some arrays of an .npz file, by default those of a graph; others are only listed."""
     found: dict[str, AnyArray] = {}
     with zipfile.ZipFile(path) as file:
         for info in file.infolist():
@@ -64,13 +64,13 @@ def unpack(path: Source, name: str, keys: Collection[str] = ARRAYS) -> dict[str,
 
 
 def arrays(path: Source, name: str, *, weighted: bool | None = None) -> Graph:
-    """The graph of an .npz file.
+    """Return the graph of an .npz file.
 
     Args:
-        weighted: True: without weights it is refused; False: weights are left out.
+        weighted: True: a file without weights is refused; False: weights are ignored.
 
     Raises:
-        ValueError: it is damaged, has other arrays, or is larger than the memory.
+        ValueError: the file is damaged, has other arrays, or is larger than the memory.
     """
     try:
         with open(path, "rb") as file:
@@ -99,7 +99,7 @@ def arrays(path: Source, name: str, *, weighted: bool | None = None) -> Graph:
 
 
 def _graph(found: dict[str, AnyArray], name: str) -> Graph:
-    """The graph of arrays, by their names."""
+    """Return the graph of arrays, by their names."""
     if {"indptr", "indices", "shape"} <= set(found):
         return _sparse(found, name)
     if {"row", "col", "shape"} <= set(found):
@@ -111,7 +111,7 @@ def _graph(found: dict[str, AnyArray], name: str) -> Graph:
 
 
 def _side(found: dict[str, AnyArray], name: str) -> int:
-    """The number of rows of a square matrix."""
+    """Return the number of rows of a square matrix."""
     shape = found["shape"].ravel().tolist()
     if len(shape) != 2 or shape[0] != shape[1]:
         raise ValueError(f"{name}: a matrix of {' x '.join(map(str, shape))}; that of a graph is "
@@ -120,7 +120,7 @@ def _side(found: dict[str, AnyArray], name: str) -> int:
 
 
 def _sparse(found: dict[str, AnyArray], name: str) -> Graph:
-    """The graph of a matrix that scipy.sparse has saved."""
+    """Return the graph of a matrix that scipy.sparse has saved."""
     indptr = found["indptr"].astype(np.int64)
     if indptr.ndim != 1 or (np.diff(indptr, prepend=0) < 0).any():
         raise ValueError(f"{name}: indptr does not ascend from 0, so it is no matrix in CSR; "
@@ -134,7 +134,7 @@ def _sparse(found: dict[str, AnyArray], name: str) -> Graph:
 
 
 def _listed(found: dict[str, AnyArray], name: str) -> Graph:
-    """The graph of arrays of sources and targets."""
+    """Return the graph of arrays of sources and targets."""
     source, target = found["src"], found["dst"]
     most = max((int(ids.max()) for ids in (source, target)
                 if ids.size and ids.dtype.kind in "iu"), default=0)

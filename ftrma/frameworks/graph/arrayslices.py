@@ -1,7 +1,7 @@
-"""Arrays and tables in files of which each of several slots reads a share.
+"""Arrays in files of which each of several slots reads a share.
 
-A file that is unusual has no slices: `arrayfiles` reads it whole, and has the words for what is
-wrong with it. Slots agree on that, since one of them may be unable to read it.
+A file that is unusual has no slices: `arrayfiles` reads it whole, and reports what is wrong with
+it. Slots agree whether a file is unusual, since only one of them may be unable to read it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .references import AnyArray, EdgeArrays, Ints
 from .slices import Sliced
 
 LOCAL_HEAD = 30  # bytes in front of a member's name in a zip file, APPNOTE.TXT 4.3.7
-POLYNOMIAL = 0xEDB88320  # of CRC-32, bits reversed
+POLYNOMIAL = 0xEDB88320  # the polynomial of CRC-32, bits reversed
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class Member:
     """An array of one dimension in an .npz file.
 
     Attributes:
-        info: its entry in the directory.
-        head: bytes in front of its values.
-        at: where its bytes begin in the file, if they are not packed; else None.
+        info: its entry in the directory of the file.
+        head: number of bytes before its values.
+        at: the byte at which it begins in the file, if it is not packed; else None.
     """
 
     info: zipfile.ZipInfo
@@ -44,7 +44,7 @@ class Member:
 
 
 def members(path: Source) -> dict[str, Member] | None:
-    """The arrays of a graph that have one dimension; None: the file is unusual."""
+    """Return the arrays of a graph that have one dimension; None: the file is unusual."""
     found: dict[str, Member] = {}
     read = {(1, 0): np.lib.format.read_array_header_1_0,
             (2, 0): np.lib.format.read_array_header_2_0}
@@ -70,8 +70,11 @@ def members(path: Source) -> dict[str, Member] | None:
 
 
 def columns_of(found: dict[str, Member]) -> list[str] | None:
-    """The names of arrays that have a value for each edge: sources, targets, weights; None: the
-    file is no graph, or unusual. "indptr" stands for the sources or targets that follow from it."""
+    """Return the names of arrays that have a value for each edge: sources, targets, weights.
+
+    None: the file is no graph, or unusual. "indptr" stands for the sources or targets that follow
+    from it.
+    """
     if {"indptr", "indices", "shape"} <= set(found):
         names, weight = ["indptr", "indices"], "data"
     elif {"row", "col", "shape"} <= set(found):
@@ -90,16 +93,16 @@ def columns_of(found: dict[str, Member]) -> list[str] | None:
 
 
 def arrays(path: Source, name: str, weighted: bool | None, key: str, comm: Any) -> Graph | None:
-    """The graph of an .npz file, of which each slot reads a share; None: it is read whole.
+    """Return the graph of an .npz file, of which each slot reads a share; None: read it whole.
 
     Raises:
-        ValueError: it cannot be read; on all slots.
+        ValueError: the file cannot be read; raised on all slots.
 
     MPI: collective over all slots.
     """
     try:
         usual = _usual(path, name, weighted)
-    except Exception:  # of zipfile, zlib and NumPy: who reads the whole file has the words
+    except Exception:  # of zipfile, zlib and NumPy: `arrayfiles`, which reads all, reports errors
         usual = None
     if not all(shuffle.agree(comm, (usual is not None,))[0]) or usual is None:
         return None
@@ -117,8 +120,11 @@ def arrays(path: Source, name: str, weighted: bool | None, key: str, comm: Any) 
 
 def _usual(path: Source, name: str,
            weighted: bool | None) -> tuple[dict[str, Member], list[str], int | None, str] | None:
-    """The arrays of a file, the names of those of its edges, its vertices if it tells them, and
-    "csr" or "csc" if it is a matrix of pointers; None: the file is unusual."""
+    """Return facts about a file; None: the file is unusual.
+
+    The facts are its arrays, the names of those that have a value for each edge, the number of
+    vertices if the file tells it, and "csr" or "csc" if it is a matrix of pointers.
+    """
     found = members(path)
     names = None if found is None else columns_of(found)
     if found is None or names is None or (weighted and len(names) < 3):
@@ -136,7 +142,7 @@ def _usual(path: Source, name: str,
 
 
 def _vertices(found: dict[str, Member], small: dict[str, AnyArray]) -> int | None:
-    """The number of vertices that the file tells; 0: it is unusual; None: it tells none."""
+    """Return the number of vertices that the file tells; 0: it is unusual; None: it tells none."""
     if "shape" in found:
         rows, columns = small["shape"].ravel().tolist()
         return int(rows) if rows == columns else 0
@@ -148,8 +154,9 @@ def _vertices(found: dict[str, Member], small: dict[str, AnyArray]) -> int | Non
 class _Arrays:
     """The arrays of a graph in an .npz file, by slices.
 
-    If no array is packed each slot reads its slice of each. Else each array is unpacked by one
-    slot, which sends the others theirs. Both ways the checksums in the file are compared.
+    If no array is packed, each slot reads its slice of each array. Otherwise each array is unpacked
+    by one slot, which sends the others their slices. In both cases the checksums in the file are
+    compared.
     """
 
     def __init__(self, path: Source, name: str, found: dict[str, Member], names: Sequence[str],
@@ -162,12 +169,12 @@ class _Arrays:
         self._sums = [0] * len(self.members)
 
     def bounds(self, many: int) -> list[int]:
-        """The first entry of each slice; slices consist of chunks as `arrayfiles` cuts them."""
+        """Return the first entry of each slice; slices consist of the chunks of `arrayfiles`."""
         stretches = -(-self.size // arrayfiles.CHUNK)
         return [min(stretches * k // many * arrayfiles.CHUNK, self.size) for k in range(many + 1)]
 
     def read(self, i: int, many: int) -> Iterator[EdgeArrays]:
-        """The edges of slice i of so many.
+        """Yield the edges of slice i of `many`.
 
         MPI: collective over all slots if arrays are packed.
         """
@@ -183,7 +190,7 @@ class _Arrays:
             yield edge_arrays(source, target, weight[0] if weight else None, self.name)
 
     def _stored(self, first: int, last: int) -> Iterator[list[AnyArray]]:
-        """Values first to last - 1 of arrays that are not packed."""
+        """Yield values first to last - 1 of arrays that are not packed."""
         self._sums = [0] * len(self.members)
         try:
             with open(self.path, "rb") as file:
@@ -208,7 +215,7 @@ class _Arrays:
         return np.frombuffer(data, member.dtype)
 
     def sums(self) -> tuple[int, ...]:
-        """The checksum of each array as far as this slot has read it last."""
+        """Return the checksums of the parts of the arrays that this slot has read last."""
         return tuple(self._sums)
 
     def check(self, sums: list[list[int]]) -> None:
@@ -220,7 +227,7 @@ class _Arrays:
         bounds = self.bounds(self.comm.size)
         for member, found in zip(self.members, sums, strict=True):
             if self.packed:
-                continue  # zipfile has compared it
+                continue  # zipfile has compared its checksum
             sizes = [(end - begin) * member.dtype.itemsize for begin, end in pairwise(bounds)]
             whole = found[0]
             for crc, size in zip(found[1:], sizes[1:], strict=True):
@@ -230,7 +237,7 @@ class _Arrays:
                                  f"{member.info.filename!r}")
 
     def _unpacked(self, many: int) -> Iterator[list[AnyArray]]:
-        """This slot's slice of arrays of which each is unpacked by one slot.
+        """Yield this slot's slice of arrays, each of which is unpacked by one slot.
 
         In a round the next stretch of each array goes to the slots whose slices it touches.
         """
@@ -257,13 +264,13 @@ class _Arrays:
                 yield stretch
 
     def _overlaps(self, begin: int, end: int, many: int) -> list[tuple[int, int]]:
-        """The entries from begin to end - 1 that each slot's slice has."""
+        """Return which of the entries begin to end - 1 each slot's slice has."""
         bounds = self.bounds(many)
         return [(min(max(low, begin), end), max(min(high, end), begin))
                 for low, high in pairwise(bounds)]
 
     def _swap(self, sending: list[bytes], begin: int, end: int, many: int) -> list[AnyArray]:
-        """Send the bytes of a round; what has come of each array."""
+        """Send the bytes of a round; return the entries of each array that have come."""
         low, high = self._overlaps(begin, end, many)[self.comm.rank]
         sizes = [(high - low) * member.dtype.itemsize for member in self.members]
         coming = np.array([sum(sizes[reader::many]) for reader in range(many)], np.int64)
@@ -280,7 +287,7 @@ class _Arrays:
         return found
 
     def _rows(self) -> Callable[[int, int], Ints]:
-        """Gives the rows of some consecutive entries of a matrix, by its pointers."""
+        """Return a function for the rows of consecutive entries of a matrix, by its pointers."""
         ptr = arrayfiles.unpack(self.path, self.name, ("indptr",))["indptr"].astype(np.int64)
 
         def rows(begin: int, end: int) -> Ints:
@@ -300,23 +307,23 @@ class _Packed:
         self._file.read(member.head)
 
     def read(self, count: int, *, last: bool) -> bytes:
-        """The next values, or an error of zipfile or zlib if the array is damaged."""
+        """Return the next values; raise an error of zipfile or zlib if the array is damaged."""
         data = self._file.read(count * self.member.dtype.itemsize)
         if last:
-            self._file.read(1)  # behind the last byte its checksum is compared
+            self._file.read(1)  # reading beyond the last byte makes zipfile compare the checksum
             self._file.close()
             self._zip.close()
         return data
 
 
 def joined(first: int, second: int, size_bytes: int) -> int:
-    """The CRC-32 of two pieces of data by that of each.
+    """Return the CRC-32 of two pieces of data, one after the other, from the CRC-32 of each.
 
     Args:
-        size_bytes: of the second one.
+        size_bytes: size of the second piece.
 
-    Source: M. Adler, crc32_combine of zlib: the first one times x to the power of the bits behind
-    it, modulo the polynomial.
+    Source: M. Adler, crc32_combine of zlib: the first CRC is multiplied by x to the power of the
+    number of bits of the second piece, modulo the polynomial.
     """
     power, square = 1 << 31, 1 << 23  # 1, and x to the power of 8: bit 31 is that of 1
     while size_bytes:
@@ -328,7 +335,7 @@ def joined(first: int, second: int, size_bytes: int) -> int:
 
 
 def _product(a: int, b: int) -> int:
-    """The product of polynomials modulo that of CRC-32; the highest bit is that of 1."""
+    """Return the product of polynomials modulo that of CRC-32; the highest bit stands for 1."""
     found = 0
     for bit in range(31, -1, -1):
         if a >> bit & 1:

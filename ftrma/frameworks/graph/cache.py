@@ -1,16 +1,16 @@
 """Slots' parts of graphs in files of a directory, for replaced slots and later jobs.
 
-A part follows from the graph and the slot alone, so a file serves whoever needs that part. Graphs
-are told from each other by `parts.Graph.key`; a graph without a key has no files. If a file is
-missing, damaged or not this user's, nothing of it is taken, and the part is made again.
+A part follows from the graph and the slot alone, so a file serves every process that needs that
+part. Graphs are told from each other by `parts.Graph.key`; a graph without a key has no files. If a
+file is missing, damaged or another user's, nothing of it is used, and the part is made again.
 
-Directories may be shared with others, so a name in them proves nothing. A file is this user's alone
-(mode 0600). It is opened without following a link and without waiting for a FIFO. It ends with a
-tag by the user's own key (`ftrma.host.userkey`) of its name, its key and its content, which is
-checked before anything is parsed.
+Directories may be shared with others, so a name in them proves nothing. Only this user can access a
+file (mode 0600). It is opened without following a link and without waiting for a FIFO. At its end
+it has a tag of its name, its key and its content, by the user's own key (`ftrma.host.userkey`). The
+tag is checked before anything is parsed.
 
-Law: a file is there whole or not at all, and what is read was written under that name by a job of
-this user.
+Law: a file is there as a whole or not at all, and data is read only if a job of this user has
+written it under that name.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BLOCK_BYTES = 1 << 20
 
 
 def place_of(directory: str, graph: Graph, partition: Partition, slot: int) -> tuple[str, str]:
-    """Path and key of a part's file."""
+    """Return path and key of a part's file."""
     key = f"{ftrma.__version__} {graph.key} {graph.n} {partition.key} {slot}"
     name = f"{PREFIX}{hashlib.sha256(key.encode()).hexdigest()[:24]}.npz"
     return os.path.join(os.path.abspath(directory), name), key
@@ -53,8 +53,8 @@ def read(directory: str, graph: Graph, partition: Partition, slot: int) -> Part 
     """Read a slot's part from its file.
 
     Returns:
-        The part; None if there is no such file, or if it does not serve, which is told on standard
-        error.
+        The part; None if there is no such file, or if it cannot be used, which is reported on
+        standard error.
     """
     if not graph.key:
         return None
@@ -68,7 +68,7 @@ def read(directory: str, graph: Graph, partition: Partition, slot: int) -> Part 
 
 
 def write(directory: str, graph: Graph, partition: Partition, slot: int, part: Part) -> None:
-    """Leave a slot's part in a file; one that cannot be written is told, and is no failure."""
+    """Leave a slot's part in a file; if it cannot be written, report that, and do not fail."""
     path, key = place_of(directory, graph, partition, slot)
     if not graph.key:
         return
@@ -83,7 +83,7 @@ def write(directory: str, graph: Graph, partition: Partition, slot: int, part: P
 
 
 def fetch(path: str, key: str) -> tuple[dict[str, AnyArray] | None, str]:
-    """The arrays of a file of this key; or None, and why it does not serve: "" if there is none."""
+    """Return the arrays of a file of this key; or None and why not: "" if there is no file."""
     try:
         tag = _begin(path, key)
         with private.opened(Path(path)) as file:
@@ -106,10 +106,10 @@ def fetch(path: str, key: str) -> tuple[dict[str, AnyArray] | None, str]:
 
 
 def leave(path: str, key: str, arrays: Mapping[str, Any]) -> str:
-    """Write a file of arrays, in place of one of that name.
+    """Write a file of arrays; it replaces a file of that name.
 
     Returns:
-        Why the file cannot be written, then nothing is left of it; "" if it is there.
+        "" if the file is there; else why it cannot be written, and then nothing is left of it.
     """
     try:
         tag, directory = _begin(path, key), os.path.dirname(path)
@@ -131,12 +131,12 @@ def leave(path: str, key: str, arrays: Mapping[str, Any]) -> str:
 
 
 def _begin(path: str, key: str) -> hmac.HMAC:
-    """The tag of a file of this name, before its content; FtrmaError if there is no key."""
+    """Begin the tag of a file of this name, before its content; FtrmaError: there is no key."""
     return userkey.read().begin(PURPOSE, os.path.basename(path).encode(), key.encode())
 
 
 class _Tagged(io.RawIOBase):
-    """A file for writing that adds all bytes written to it to a tag, too."""
+    """A file for writing; all bytes that are written are also added to a tag."""
 
     def __init__(self, file: BinaryIO, tag: hmac.HMAC) -> None:
         self._file, self._tag = file, tag

@@ -1,12 +1,12 @@
-"""Edges that come and go during a run: the edges that there are in a step.
+"""Edges that are added and dropped during a run: finds the edges that exist in a step.
 
 A program changes the edges that leave its slot's vertices, in `update` or `compute`; messages of
-that step already go along the changed edges. All changes are one growing record. So the edges of
-any past step follow from the part and the beginning of the record: messages of that step can be
-emitted again, and a step that was not finished is undone by cutting the record.
+that step already go along the changed edges. All changes form one growing record. So the edges of
+any past step follow from the part and the beginning of the record. By it messages of that step can
+be emitted again, and a step that was not finished is undone by cutting the record.
 
-Edges have numbers: those of the part as they stand there, and behind them those that came, in the
-order of their coming.
+Edges have numbers: first those of the part, in its order, then those that were added, in the order
+in which they were added.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from .parts import Part
 from .references import AnyArray, Floats, Ints, Numbers
 
-# One edge that has come (edge is -1) or gone (its number), by the local number of its source.
+# One edge that was added (edge is -1) or dropped (edge is its number); row is its source's number.
 CHANGE = np.dtype([("step", "i8"), ("edge", "i8"), ("row", "i8"), ("target", "i8"),
                    ("weight", "f8")])
 Changes = npt.NDArray[np.void]
@@ -34,10 +34,10 @@ class SlotEdges:
 
     Attributes:
         part: the slot's part of the graph.
-        ptr, target, weight: the edges of the part that are there, as `Part` has them.
-        number: of each of these; None: all are there.
+        ptr, target, weight: the edges of the part that are still there, in the form of `Part`.
+        number: number of each of these edges; None: all edges of the part are there.
         row, ids, extra, extra_number: source, target (its id), weight and number of each edge that
-            has come, in this order.
+            was added, in the order in which they were added.
     """
 
     part: Part
@@ -52,7 +52,7 @@ class SlotEdges:
 
     @cached_property
     def degree(self) -> Ints:
-        """Number of edges that leave each vertex; not to be written to."""
+        """Number of edges that leave each vertex; read-only."""
         found: Ints = np.diff(self.ptr).astype(np.int64)
         if len(self.row):
             found = found + np.bincount(self.row, minlength=len(found))
@@ -64,15 +64,15 @@ class Edges:
     """The edges that leave the vertices of a block of k, in the block's order.
 
     Attributes:
-        ptr: where the edges of each vertex begin, (k + 1,).
-        row: of each edge the place of its vertex in the block, (m,).
-        target: id of the vertex that it leads to, (m,).
-        place: of that vertex among `Vertices.targets`, (m,) uint32; of an edge that has come
-            2**32 - 1.
-        weight: (m,); None: the graph has none.
-        number: of each edge, as the slot counts them, (m,).
+        ptr: place at which the edges of each vertex begin, (k + 1,).
+        row: for each edge the place of its vertex in the block, (m,).
+        target: for each edge the id of the vertex to which it leads, (m,).
+        place: place of that vertex among `Vertices.targets`, (m,) uint32; 2**32 - 1 for an edge
+            that was added.
+        weight: weight of each edge, (m,); None: the graph has no weights.
+        number: number of each edge, as the slot counts them, (m,).
 
-    An array is made when it is asked for first.
+    An array is made when it is first used.
     """
 
     def __init__(self, of: SlotEdges, rows: Ints) -> None:
@@ -119,26 +119,27 @@ class Edges:
         return self._all(mine[self._at], of.extra_number)
 
     def _all(self, mine: AnyArray, came: AnyArray) -> AnyArray:
-        """Values of the block's edges, in order, from those of the part and of all that came."""
+        """Return values of the block's edges, in order, from those of the part and of added edges.
+        """
         if self._order is None:
             return mine
         return np.concatenate([mine, came[self._ours]])[self._order]
 
 
 def none() -> Changes:
-    """A record without changes."""
+    """Return a record without changes."""
     return np.zeros(0, CHANGE)
 
 
 def until(changes: Changes, step: int) -> Changes:
-    """The changes up to a step, which are the beginning of the record."""
+    """Return the changes up to a step, which are the beginning of the record."""
     end = int(np.searchsorted(changes["step"], step, side="right"))
     found: Changes = changes[:end]
     return found
 
 
 def topology(part: Part, now: Changes) -> SlotEdges:
-    """The edges that are there after some changes."""
+    """Return the edges that exist after some changes."""
     nothing = np.zeros(0, np.int64)
     if not len(now):
         return SlotEdges(part, part.ptr, part.target, part.weight, None, nothing, nothing,
@@ -157,7 +158,7 @@ def topology(part: Part, now: Changes) -> SlotEdges:
 
 
 def towards(of: SlotEdges, slots: Sequence[bool]) -> SlotEdges:
-    """The edges without those of the part that lead to vertices of other slots."""
+    """Return the edges without those of the part that lead to slots outside of a given set."""
     at = np.flatnonzero(np.repeat(slots, np.diff(of.part.bounds))[of.target])
     return replace(of, ptr=np.searchsorted(at, of.ptr), target=of.target[at],
                    weight=None if of.weight is None else of.weight[at],
@@ -165,7 +166,7 @@ def towards(of: SlotEdges, slots: Sequence[bool]) -> SlotEdges:
 
 
 def places(ptr: Ints, rows: Ints) -> Ints:
-    """The places of the edges of some vertices, one vertex after the other."""
+    """Return the places of the edges of some vertices, one vertex after the other."""
     begin, degree = ptr[rows], ptr[rows + 1] - ptr[rows]
     ends = np.cumsum(degree)
     first: Ints = np.repeat(begin - (ends - degree), degree)

@@ -1,7 +1,7 @@
-"""Runs for which the framework has claimed the job's failures: the way into a run and out of it.
+"""Runs for which the framework has claimed the job's failures: how a run begins and ends.
 
-A failure begins a new attempt of the program, which comes to the same runs in the same order. A run
-that had ended gives its result; the one that was interrupted goes on, as its recovery has it.
+After a failure a new attempt of the program comes to the same runs in the same order. A run that
+had ended gives its result; the run that was interrupted goes on as its recovery says.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ClaimedRunner(GraphRunner[P]):
     """Base of the runners whose recovery is the framework's own.
 
     Attributes:
-        saves_parts: checkpoints hold the slots' parts of graphs from files, unless a user has it
+        saves_parts: checkpoints have the slots' parts of graphs from files, unless the user chooses
             otherwise.
         parts: the slots' parts of graphs.
     """
@@ -50,7 +50,7 @@ class ClaimedRunner(GraphRunner[P]):
         return RunOutcome(partition.ids(self.comm.rank), fields, edges=edges)
 
     def _fields(self, task: Task[P], partition: Partition) -> dict[str, AnyArray]:
-        """This slot's part of the result: the one that a checkpoint has, or that of a run now."""
+        """Return this slot's part of the result, from a checkpoint or by a run now."""
         try:
             found = saved_result(task.program, kept, entries, task.run, task.identity)
         except NotEnded:
@@ -65,8 +65,8 @@ class ClaimedRunner(GraphRunner[P]):
     @abstractmethod
     def compute(self, task: Task[P], partition: Partition, part_of: Callable[[], Part]
                 ) -> dict[str, AnyArray]:
-        """Run a program that no checkpoint has a result of; this slot's fields.
+        """Run a program of which no checkpoint has a result; return this slot's fields.
 
         Args:
-            part_of: gives this slot's part of the graph.
+            part_of: returns this slot's part of the graph.
         """

@@ -1,4 +1,4 @@
-"""The command ``ftrma graph``: its words, and the packaged program that it runs."""
+"""The command ``ftrma graph``: its arguments, and the packaged program that it runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .. import Invocation
 PROGRAMS = ("pagerank", "bfs", "sssp", "cc", "sv", "triangles", "matching", "kcore", "colour",
             "hits", "labels", "mis", "betweenness",
             "forest", "factors")
-KINDS = ("rmat", "lognormal", "grid", "path")  # of graphs that are made
+KINDS = ("rmat", "lognormal", "grid", "path")  # kinds of graphs that are made, not read
 APPS = ("graph.py", "analytics.py", "phoenix.py", "pregel.py")
 FLAGS = ("undirected", "hubs", "parents")
 # The least value of each option that is a whole number.
@@ -32,7 +32,7 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    # The names of `ftrma.graph.Engine`, which is not imported for them.
+    # These names are those of `ftrma.graph.Engine`, which the command line does not import.
     add("--recovery", choices=("hwcp", "lwcp", "hwlog", "lwlog", "causal", "rollback", "none",
                                "phoenix", "cr"),
         help="heavy or light checkpoints, with logs or without (lwlog), as programs of other kinds"
@@ -121,7 +121,7 @@ def invocation(arguments: argparse.Namespace) -> Invocation:
     if arguments.out:
         check_kind_of(arguments.out)
     writes = (("--out", arguments.out),) if arguments.out else ()
-    # By "rollback" nothing is replayed, so nothing is logged.
+    # With "rollback" nothing is replayed, so nothing is logged.
     policy = "rollback" if arguments.recovery == "rollback" else ""
     claims = arguments.recovery not in ("causal", "rollback")
     return Invocation(APPS, words, (arguments.graph,), writes, policy, claims)
@@ -132,10 +132,10 @@ def _is_number(word: str) -> bool:
 
 
 def reading_words(arguments: argparse.Namespace) -> list[str]:
-    """The options of reading, checked as far as that needs no file.
+    """Return the options of reading, after the checks that need no file.
 
     Raises:
-        ValueError: a value cannot be, or the graph is made and not read.
+        ValueError: a value is not allowed, or the graph is made and not read.
     """
     words = [f"--{name}" for name in ("weighted", "unweighted", "one-based", "labels", "relabel")
              if getattr(arguments, name.replace("-", "_"))]
@@ -159,7 +159,7 @@ def check_graph(word: str) -> None:
     """Refuse a file that cannot be read.
 
     Raises:
-        ValueError: with its name, and the remedy.
+        ValueError: the file cannot be read; the text has its name, and the remedy.
     """
     if word.partition(":")[0] in KINDS:
         return
@@ -171,10 +171,10 @@ def check_graph(word: str) -> None:
 
 
 def check_kind_of(path: str) -> None:
-    """Refuse a file that cannot be written for want of a package.
+    """Refuse a file that cannot be written because a package is missing.
 
     Raises:
-        ValueError: with the remedy.
+        ValueError: the package is missing; the text has the remedy.
     """
     if path.endswith(".parquet") and find_spec("pyarrow") is None:
         raise ValueError(f"--out {path}: pyarrow writes Parquet: pip install pyarrow, or name a "
@@ -182,10 +182,10 @@ def check_kind_of(path: str) -> None:
 
 
 def checkpoint(word: str) -> str:
-    """The interval between checkpoints, as `ftrma.graph.Engine` has it.
+    """Return the interval between checkpoints in the form of `ftrma.graph.Engine`.
 
     Raises:
-        ValueError: the word says neither steps nor a time.
+        ValueError: the word is neither a number of steps nor a time.
     """
     if word in ("daly", "never"):
         return word

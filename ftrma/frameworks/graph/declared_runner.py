@@ -1,11 +1,11 @@
 """Runs vertex programs that ftrma recovers as any other program: their state is declared.
 
-By ``causal`` the lanes are a window that is saved and logged as any other: a replaced slot is
-replayed while the others keep what they have. By ``rollback`` the lanes are not logged, and all
-slots go back to the checkpoint. Nothing is claimed: the policy is the job's.
+With ``causal`` the lanes are a window that is saved and logged as any other, so a replaced slot is
+replayed while the others keep their state. With ``rollback`` the lanes are not logged, and all
+slots go back to the checkpoint. Nothing is claimed: the job's policy decides.
 
-Laws: between two safepoints a slot's state is that of one step, whole. After `protect` a slot that
-has found its state again asks nobody before it goes on.
+Laws: at each safepoint a slot's declared state is that of a whole step. After `protect` a slot that
+has found its state again goes on without asking other slots.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class DeclaredRunner(GraphRunner[VertexProgram]):
         return RunOutcome(partition.ids(self.comm.rank), fields, state.wholes, state.edges)
 
     def _partition(self, task: Task[VertexProgram], state: Any) -> Partition:
-        """The partition of a run; bounds that depend on edges are declared once they are found."""
+        """Return the partition of a run; bounds that depend on edges are declared when found."""
         kind, graph, size = self.settings.partition, task.graph, self.comm.size
         if kind == "edges" and state.bounds is None:
             state.bounds = partition_of(kind, graph, size).bounds
@@ -101,7 +101,7 @@ class DeclaredRunner(GraphRunner[VertexProgram]):
         return self.parts.make(task.graph, partition)
 
     def _take_steps(self, window: PregelWindow, state: Any, task: Task[VertexProgram]) -> None:
-        """Take the steps of a run, from its begin or from where its state was."""
+        """Take the steps of a run, from its beginning or from its declared state."""
         begins, never = state.ids is None, not self.every and self.interval_s == math.inf
         for name, array in zip(SOURCES, window.sources, strict=True):
             setattr(state, name, array)
@@ -127,7 +127,7 @@ class DeclaredRunner(GraphRunner[VertexProgram]):
 
 
 def declare(program: VertexProgram, run: int, identity: int) -> Any:
-    """The declared state of a run: as it was at the checkpoint, or empty.
+    """Declare the state of a run; return it as it was at the checkpoint, or empty.
 
     Raises:
         RuntimeError: the run was of another program.
@@ -154,7 +154,7 @@ def store(state: Any, slot: PregelSlot) -> None:
 
 
 def load(state: Any, slot: PregelSlot) -> None:
-    """Have the slot be where the declared state is."""
+    """Put the declared state into the slot."""
     names = ["active", *(f"field {name}" for name in slot.program.fields)]
     slot.keep({f"final {state.step}": state.final[0], "changes": state.changes,
                "full": state.step})

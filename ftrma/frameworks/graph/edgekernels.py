@@ -1,6 +1,6 @@
 """Calls into ``csrc/graph/`` that make edges, or bring them to their owners: text, R-MAT, owners.
 
-`references` and `textform` do what C does, bit by bit.
+`references` and `textform` have the same results as the code in C, bit by bit.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .textform import TextForm
 
 def rmat(seed: int, scale: int, pairs: npt.NDArray[np.uint8], first: int,
          count: int) -> tuple[Ints, Ints]:
-    """Edges first to first + count - 1 of R-MAT, each of which follows from its number.
+    """Make edges first to first + count - 1 of R-MAT, each of which follows from its number.
 
     Args:
-        seed: 0 to 2**64 - 1.
-        scale: bits of an id, 0 to 40.
+        seed: the seed, 0 to 2**64 - 1.
+        scale: number of bits of an id, 0 to 40.
         pairs: for each draw two bits of the source, then two of the target, (65536,).
 
     Returns:
@@ -40,16 +40,16 @@ def rmat(seed: int, scale: int, pairs: npt.NDArray[np.uint8], first: int,
 
 def deal(n: int, slots: int, bounds: Ints | None, source: Ints, target: Ints,
          weight: Floats | None) -> Dealt | None:
-    """Edges by the owners of their sources, in their order.
+    """Group edges by the owners of their sources; the edges of a slot keep their order.
 
     Args:
-        n: vertices.
+        n: number of vertices.
         bounds: slot s owns vertices bounds[s] to bounds[s + 1] - 1, (slots + 1,); None: see
             `owners`.
-        weight: of each edge, or None.
+        weight: weight of each edge, or None.
 
     Returns:
-        None: an id is none of a vertex.
+        The edges; None: an id is not that of a vertex.
     """
     if n > MOST or not plain((source, np.int64), (target, np.int64), (weight, np.float64)):
         return references.deal(n, slots, bounds, source, target, weight)
@@ -70,11 +70,11 @@ def number(n: int, slots: int, bounds: Ints | None,
 
     Args:
         n, slots, bounds: see `deal`.
-        target: ids, (m,); of uint32 they are changed into their numbers.
+        target: ids, (m,); an array of uint32 is overwritten with the numbers.
 
     Returns:
-        Where the targets of each slot begin, (slots + 1,); the distinct targets; the number of the
-        target of each edge, (m,).
+        The place at which the targets of each slot begin, (slots + 1,); the distinct targets; the
+        number of the target of each edge, (m,).
     """
     if target.dtype != np.uint32 or not plain((target, np.uint32)):
         return references.number(n, slots, bounds, target)
@@ -90,18 +90,19 @@ def number(n: int, slots: int, bounds: Ints | None,
 
 
 def _owners(n: int, slots: int, bounds: Ints | None) -> Any:
-    """The struct of owners, which refers to the bounds."""
+    """Return the struct of owners, which refers to the bounds."""
     return ffi.new("struct ftrma_graph_ownership *", (n, at("int64_t", bounds), slots))
 
 
 def owners(ids: Ints, slots: int) -> Ints:
-    """The slot of each vertex, if ids are dealt out in rounds that begin at mixed slots, (m,).
+    """Return the slot of each vertex, if ids are dealt out in rounds that begin at mixed slots.
 
-    Vertices slots * i to slots * i + slots - 1 have one owner each, which all follow from i.
+    In round i each slot gets one of the vertices slots * i to slots * i + slots - 1; which one
+    follows from i.
 
     Args:
-        ids: not negative, (m,).
-        slots: 1 to 2**32 - 1.
+        ids: ids that are not negative, (m,).
+        slots: number of slots, 1 to 2**32 - 1.
     """
     given = np.ascontiguousarray(ids, np.int64)
     found = np.empty(len(given), np.int64)
@@ -114,12 +115,12 @@ def owners(ids: Ints, slots: int) -> Ints:
 
 
 def lines(text: bytes) -> int:
-    """The line feeds in a text; of short lines `bytes.count` takes 20 times as long."""
+    """Count the line feeds in a text; with short lines `bytes.count` takes 20 times as long."""
     return int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord("\n")))
 
 
 def parse(text: bytes, what: str, line0: int, form: TextForm = textform.PAIRS) -> EdgeArrays:
-    """Edges from lines of text: source, target and perhaps a weight, in some of its columns.
+    """Read edges from lines of text: source, target and perhaps a weight, in some of the columns.
 
     Lines that are empty, or begin with #, % or //, are left out. The last line need not end with a
     line feed.
@@ -127,14 +128,14 @@ def parse(text: bytes, what: str, line0: int, form: TextForm = textform.PAIRS) -
     Args:
         text: whole lines.
         what: name of the text, for errors.
-        line0: number of the lines in front of it.
-        form: of the lines.
+        line0: number of lines before this text.
+        form: form of the lines.
 
     Returns:
         Sources, targets, and weights if the form has them.
 
     Raises:
-        ValueError: a line is no edge; with its number.
+        ValueError: a line is no edge; the text has its number.
     """
     text = bytes(text)
     if not text.endswith(b"\n"):

@@ -1,9 +1,9 @@
-"""Values of programs that do not fit their fields, messages and sums: told, not cast.
+"""Values of programs that do not fit their fields, messages and sums are errors, and not converted.
 
-NumPy makes a number of NaN, cuts off what is behind the point, and lets sums of integers wrap
-around. Here a value is looked at if its dtype is another one than declared, and a sum of integers
-if the largest values could be too many: so values that fit cost nothing. Sums of unsigned integers
-wrap around, as those of checksums are meant to.
+NumPy converts NaN to some integer, cuts off digits after the point, and lets sums of integers wrap
+around. Here a value is checked only if its dtype is another one than declared, and a sum of
+integers only if the largest values could overflow; so values that fit cost nothing. Sums of
+unsigned integers wrap around, as is intended for checksums.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from .references import AnyArray
 
 
 def fitted(values: Any, kind: npt.DTypeLike, what: str) -> AnyArray:
-    """Values that a dtype holds without a change, as an array of any dtype.
+    """Return values, after checking that a dtype holds them unchanged, as an array of any dtype.
 
     Args:
-        what: takes the values, for errors.
+        what: name of the field or message that takes the values, for errors.
 
     Raises:
-        ValueError: with a value that does not fit, and the remedy.
+        ValueError: a value does not fit; the text has that value and the remedy.
     """
     array, dtype = np.asarray(values), np.dtype(kind)
     if dtype.kind not in "iu" or array.dtype.kind not in "iuf" or not array.size or np.can_cast(
@@ -44,20 +44,20 @@ def fitted(values: Any, kind: npt.DTypeLike, what: str) -> AnyArray:
 
 
 def check_weights(weight: AnyArray | None, kind: npt.DTypeLike, what: str) -> None:
-    """Refuse weights that an integer would cut off, where a message is made with them.
+    """Refuse weights that integer messages would cut off.
 
     Raises:
-        ValueError: with one of the weights.
+        ValueError: there is such a weight; the text has one of them.
     """
     if weight is not None and np.dtype(kind).kind in "iu":
         fitted(weight, np.int64, f"{what} with weights")
 
 
 def combined(combine: np.ufunc, total: Any, value: Any, what: str) -> Any:
-    """A value that is combined with those before, in their dtype.
+    """Return a value combined with the total of earlier ones, in the dtype of the total.
 
     Raises:
-        ValueError: the dtype does not hold the value, or their sum.
+        ValueError: the dtype does not hold the value, or the sum.
     """
     if combine is np.add:
         return added(total, value, what)
@@ -65,7 +65,7 @@ def combined(combine: np.ufunc, total: Any, value: Any, what: str) -> Any:
 
 
 def added(total: Any, value: Any, what: str) -> Any:
-    """A sum that has the dtype of its first part; of unsigned integers it wraps around.
+    """Return a sum in the dtype of the total; a sum of unsigned integers wraps around.
 
     Raises:
         ValueError: the dtype does not hold the sum, or the value.
@@ -84,13 +84,13 @@ def added(total: Any, value: Any, what: str) -> Any:
 
 
 def largest(values: AnyArray) -> int:
-    """The largest size of some integers."""
+    """Return the largest absolute value of some integers."""
     return max(abs(int(values.min())), abs(int(values.max()))) if values.size else 0
 
 
 def may_overflow(combine: np.ufunc | None, dtype: np.dtype[Any], bound: int) -> bool:
-    """Messages of signed integers are added, and the sum may be as large as a bound that is more
-    than the dtype holds."""
+    """Say whether messages of signed integers are added, and a bound of the sum does not fit the
+    dtype."""
     return combine is np.add and dtype.kind == "i" and bound > np.iinfo(dtype).max
 
 
@@ -98,13 +98,13 @@ def check_sums(sums: AnyArray, dtype: np.dtype[Any]) -> None:
     """Refuse sums that overflow.
 
     Args:
-        sums: as float64.
-        dtype: that they are to have.
+        sums: the sums, computed in float64.
+        dtype: the dtype that they are to have.
 
     Raises:
-        ValueError: one is larger than the dtype holds.
+        ValueError: a sum is larger than the dtype holds.
     """
-    # A float64 is wrong by less than a part in 2**40 after 2**12 roundings.
+    # After 2**12 roundings the relative error of a float64 is less than 2**-40.
     if sums.size and np.abs(sums).max() >= float(np.iinfo(dtype).max) * (1 - 2.0**-40):
         raise ValueError(f"messages are of {dtype}, which their sum {np.abs(sums).max():.6g} is "
                          "not: declare message = float, or of more bits")

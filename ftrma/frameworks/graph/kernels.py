@@ -1,9 +1,9 @@
 """Calls into ``csrc/graph/``: messages along edges, factors of a matrix, counting sorts.
 
-`edgekernels` has those that make edges. The library knows nothing of MPI and is loaded here, at its
+`edgekernels` has the calls that make edges. The library does not use MPI, and is loaded here at its
 first use. It has loops for np.add, np.minimum and np.maximum of float64, float32, int64, int32 and
-uint64. For all others, and for arrays that do not lie in one piece, `references` is used. Both have
-the same results, bit by bit (a NaN has to be a NaN).
+uint64. For other dtypes and functions, and for arrays that are not contiguous, `references` is
+used. Both have the same results, bit by bit (where one has a NaN, the other has a NaN).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from . import references
 from .references import AnyArray, Columns, Floats, Ints, Mask, Numbers
 
 LIBRARY = Path(__file__).with_name("_kernels.so")
-MOST = 2**32  # rows or targets that indices have numbers for
+MOST = 2**32  # most rows or targets, since indices have 32 bits
 
 How: TypeAlias = Any  # struct ftrma_graph_how
 
@@ -55,15 +55,16 @@ def scatter(combine: np.ufunc, values: AnyArray, got: Mask | None, ptr: Ints, ta
     """Send along all edges of some rows; combine at the targets in the order of rows and edges.
 
     Args:
-        combine: makes one message of two.
-        values: of each target, (t,); changed. Messages are converted to its dtype.
-        got: mask of the targets that a message comes to, (t,); changed; None: not needed.
-        ptr, target: where the edges of each row begin, (n + 1,), and where each leads, (m,), which
-            is not checked to be below t.
-        weight: of each edge, (m,).
-        op: "plus" or "times": the edge's weight is added, or multiplied by; None: neither.
-        rows: those that send; None: all rows.
-        x: the value that each of these sends, (len(rows),).
+        combine: combines two messages into one.
+        values: value of each target, (t,); changed. Messages are converted to its dtype.
+        got: mask of the targets that get a message, (t,); changed; None: not needed.
+        ptr, target: the place at which the edges of each row begin, (n + 1,), and the target of
+            each edge, (m,), which is not checked to be below t.
+        weight: weight of each edge, (m,).
+        op: "plus" or "times": the edge's weight is added to the value, or multiplies it; None: the
+            weight is not used.
+        rows: the rows that send; None: all rows.
+        x: the value that each of these rows sends, (len(rows),).
 
     Raises:
         ValueError: lengths do not fit, there is no such row, or no such use of weights.
@@ -90,14 +91,14 @@ def scatter(combine: np.ufunc, values: AnyArray, got: Mask | None, ptr: Ints, ta
 def gather(combine: np.ufunc, values: AnyArray, got: Mask | None, by: Columns, x: AnyArray,
            sending: Mask | None, op: str | None = None, *, first: int = 0,
            last: int | None = None) -> None:
-    """Combine messages by target, with the bits that `scatter` over ascending rows has.
+    """Combine messages by target, with the same bits as `scatter` over ascending rows.
 
     Args:
-        values, got: see `scatter`; of targets first to last - 1 alone.
+        values, got: see `scatter`; they are for targets first to last - 1 alone.
         by: the edges by target; its rows are not checked to be below the length of x.
         x: the value that each row sends, (n,).
-        sending: rows that send, (n,) bool; None: all.
-        first, last: targets; None: to the end.
+        sending: mask of the rows that send, (n,) bool; None: all.
+        first, last: the targets; None: to the end.
 
     Raises:
         ValueError: lengths do not fit, or there is no such use of weights.
@@ -128,10 +129,10 @@ def fold(combine: np.ufunc, values: AnyArray, got: Mask | None, rows: Ints, thei
     """Combine messages to some rows with the values that the rows have.
 
     Args:
-        values, got: of each row; changed.
-        rows: distinct, (k,).
+        values, got: value of each row, and mask of the rows that get a message; changed.
+        rows: distinct rows, (k,).
         theirs: the message to each of these rows, (k,).
-        there: mask of those that are messages, (k,) bool; None: all.
+        there: mask of the entries that are messages, (k,) bool; None: all.
 
     Raises:
         ValueError: lengths do not fit, or there is no such row.
@@ -157,14 +158,14 @@ def visit(entries: Columns, rows: Floats, columns: Floats, which: Ints, step: Fl
     Entries are taken one after the other, those of a column in the order of `entries`.
 
     Args:
-        entries: by column; the weights are the values. Its rows are not checked to be rows.
+        entries: the entries by column; the weights are the values. Its row numbers are not checked.
         rows: factors of each row, (n, rank); changed.
-        columns: factors of these columns, (k, rank): a part of the rows of an array that lies in
-            one piece; changed.
+        columns: factors of these columns, (k, rank): a stretch of rows of a contiguous array;
+            changed.
         which: numbers of these columns, (k,).
-        step: of each of them, (k,).
+        step: length of the step of each column, (k,).
         regularization: the share of a factor that a step of 1 takes away.
-        squares: (k,); becomes the sum of squares of the errors, each before its step.
+        squares: (k,); set to the sum of squares of the errors, each before its step.
 
     Raises:
         ValueError: lengths do not fit, or there is no such column.
@@ -196,7 +197,7 @@ def _check_use(op: str | None, weight: Floats | None) -> None:
 
 def _how(combine: np.ufunc, op: str | None, values: AnyArray,
          x: AnyArray) -> tuple[How | None, AnyArray]:
-    """The loop of C, None if it has none; and x in the dtype of values."""
+    """Return the loop of C, or None if there is none, and x in the dtype of values."""
     kind = TYPES.get(values.dtype)
     if kind is None or combine not in COMBINES or not plain((values, values.dtype)):
         return None, x
@@ -212,13 +213,13 @@ def _how(combine: np.ufunc, op: str | None, values: AnyArray,
 
 
 def plain(*arrays: tuple[AnyArray | None, npt.DTypeLike]) -> bool:
-    """These arrays have such a dtype each, and lie in one piece each."""
+    """Say whether each of these arrays is contiguous and has the given dtype."""
     return all(array is None or (array.dtype == dtype and array.flags.c_contiguous
                                  and array.flags.aligned) for array, dtype in arrays)
 
 
 def at(kind: str, array: AnyArray | None, writable: bool = False) -> Any:
-    """An array's memory, for C."""
+    """Return an array's memory, for C."""
     if array is None:
         return ffi.NULL
     return ffi.from_buffer(f"{kind}[]", array, require_writable=writable)
@@ -236,15 +237,16 @@ def csr(row: AnyArray, target: AnyArray, weight: Floats | None,
     """Sort edges by row, stably.
 
     Args:
-        row, target: of each edge, integers from 0 to 2**32 - 1, (m,).
-        weight: of each edge, (m,), or None.
-        size: rows.
+        row, target: row and target of each edge, integers from 0 to 2**32 - 1, (m,).
+        weight: weight of each edge, (m,), or None.
+        size: number of rows.
 
     Returns:
-        Where the edges of each row begin, (size + 1,), and their targets and weights, (m,).
+        The place at which the edges of each row begin, (size + 1,), and the targets and weights of
+        the edges, (m,).
 
     Raises:
-        ValueError: lengths do not fit, a row is not below size, or there are more than 2**32.
+        ValueError: lengths do not fit, a row is not below size, or there are more than 2**32 rows.
     """
     _check_size(size)
     rows, targets = _numbers(row), _numbers(target)
@@ -264,11 +266,12 @@ def by_target(ptr: Ints, target: AnyArray, weight: Floats | None, size: int) -> 
     """Sort edges by target; those of a target are in ascending order of rows and edges.
 
     Args:
-        ptr, target, weight: edges by row, as `csr` gives them.
-        size: targets.
+        ptr, target, weight: edges by row, as `csr` returns them.
+        size: number of targets.
 
     Raises:
-        ValueError: lengths do not fit, a target is not below size, or there are more than 2**32.
+        ValueError: lengths do not fit, a target is not below size, or there are more than 2**32
+            targets.
     """
     _check_size(max(size, len(ptr) - 1))
     targets, begins = _numbers(target), np.ascontiguousarray(ptr, np.int64)
@@ -286,14 +289,14 @@ def by_target(ptr: Ints, target: AnyArray, weight: Floats | None, size: int) -> 
 
 
 def distinct(ptr: Ints, target: AnyArray, size: int) -> tuple[Ints, Numbers]:
-    """Sort the targets of each row, ascending, and leave one of equal ones.
+    """Sort the targets of each row, ascending, and keep only one of equal targets.
 
     Args:
-        ptr, target: edges by row, as `csr` gives them.
-        size: targets.
+        ptr, target: edges by row, as `csr` returns them.
+        size: number of targets.
 
     Returns:
-        Where the edges of each row begin, and their targets.
+        The place at which the edges of each row begin, and their targets.
 
     Raises:
         ValueError: see `by_target`.
@@ -306,14 +309,15 @@ def distinct(ptr: Ints, target: AnyArray, size: int) -> tuple[Ints, Numbers]:
 
 
 def triangles(ptr: Ints, target: Numbers, lists: Ints, member: Numbers) -> Ints:
-    """Count for each row the members of its targets' lists that are targets of the row, too.
+    """Count for each row the members of its targets' lists that are also targets of the row.
 
-    If a list has the neighbours of a vertex that are above it, in any order of all vertices, each
-    triangle of a vertex is counted once: by the edge across from the vertex.
+    If the list of a vertex has those of its neighbours that are greater than it, in any order of
+    all vertices, each triangle of a vertex is counted once: by the edge opposite to the vertex.
 
     Args:
-        ptr, target: distinct targets by row, as `distinct` gives them, numbers below t.
-        lists, member: where the list of each target begins, (t + 1,), and numbers of targets.
+        ptr, target: distinct targets by row, as `distinct` returns them, numbers below t.
+        lists, member: the place at which the list of each target begins, (t + 1,), and the members
+            of the lists, which are numbers of targets.
 
     Returns:
         The counts, (n,).

@@ -1,10 +1,10 @@
-"""The memory that graphs take, and what the machine has left."""
+"""The memory that graphs take, and the memory that the machine has left."""
 
 from __future__ import annotations
 
 from ...host.cgroup import available_bytes
 
-LOOK_BYTES = 1 << 26  # that are taken between two looks at the memory that is left
+LOOK_BYTES = 1 << 26  # bytes taken between two looks at the memory that is left
 
 
 class DoesNotFit(ValueError):
@@ -12,10 +12,10 @@ class DoesNotFit(ValueError):
 
 
 class MemoryWatch:
-    """Counts memory that is taken little by little, for data whose size is not known for sure.
+    """Counts memory that is taken in small amounts, for data whose size is not known for sure.
 
     Attributes:
-        taken: bytes so far.
+        taken: number of bytes taken so far.
     """
 
     def __init__(self, what: str) -> None:
@@ -25,10 +25,10 @@ class MemoryWatch:
         """Count memory that was taken.
 
         Args:
-            more: bytes that are still to be taken.
+            more: number of bytes that are still to be taken.
 
         Raises:
-            DoesNotFit: the machine has no memory for them.
+            DoesNotFit: the machine does not have so much memory left.
         """
         self.taken += size_bytes
         if self.taken - self._looked >= LOOK_BYTES:
@@ -40,7 +40,7 @@ def check_room(what: str, taken: int, more: int) -> None:
     """Refuse a graph that is larger than the memory that is left.
 
     Raises:
-        DoesNotFit: with the graph, the memory that it takes, and the remedy.
+        DoesNotFit: it is larger; the text has the graph, the memory that it takes, and the remedy.
     """
     free = available_bytes()
     if more > free:

@@ -1,11 +1,11 @@
 """The messages of a step, as a slot sends them, and as a slot receives them.
 
-Messages along edges of the part are combined at once, one for each target. All others are records,
-an id and a value each: messages to vertices of any id, messages along edges that have come, and all
-messages of a program that does not combine.
+Messages along edges of the part are combined at once, into one for each target. All other messages
+are records, an id and a value each: messages to vertices of any id, messages along edges that were
+added, and all messages of a program that does not combine.
 
-Law: messages are combined or listed in one order, that of the slots and of a slot's sources,
-whenever they are sent: so sums of floats have the same bits.
+Law: messages are always combined or listed in the same order, that of the slots and of a slot's
+sources, also when they are sent again. So sums of floats have the same bits.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .fitting import check_sums, check_weights, combined, fitted, largest, may_o
 from .references import USES, AnyArray, Floats, Ints, Mask
 
 Lane = tuple[AnyArray, Mask | None]  # values, and a mask of those that are messages; None: all
-# "plus", "times", or a function that makes the messages of the senders' values and the weights.
+# "plus", "times", or a function that makes messages from the senders' values and the weights.
 Weighing = str | Callable[[AnyArray, Floats], AnyArray]
-Records = tuple[Ints, AnyArray]  # the vertex that each is for, and values
+Records = tuple[Ints, AnyArray]  # the vertex that gets each record, and values
 
 
 class MessageKind(Protocol):
@@ -39,15 +39,17 @@ class MessageKind(Protocol):
 
 @dataclass(frozen=True)
 class Aggregate:
-    """Declaration of an aggregate: one value, made of what all contribute; a `MessageKind`."""
+    """Declaration of an aggregate, a value to which all slots contribute; a `MessageKind`."""
 
     message: npt.DTypeLike
     combine: np.ufunc = np.add
 
 
 def aggregates_of(program: Any) -> dict[str, Aggregate]:
-    """The aggregates of a program by name: each is declared by a dtype, or by a pair of a dtype and
-    the ufunc that combines."""
+    """Return the aggregates of a program by name.
+
+    Each is declared by a dtype, or by a pair of a dtype and the ufunc that combines.
+    """
     return {name: Aggregate(*declared) if isinstance(declared, tuple) else Aggregate(declared)
             for name, declared in program.aggregates.items()}
 
@@ -56,7 +58,7 @@ class Contributions:
     """Contributions of a slot to the aggregates of a step.
 
     Attributes:
-        values: of each aggregate what has been contributed so far; at first its neutral value.
+        values: the combined contributions to each aggregate so far; at first the neutral value.
     """
 
     def __init__(self, aggregates: Mapping[str, Aggregate]) -> None:
@@ -64,21 +66,21 @@ class Contributions:
         self.values = {name: neutral(kind, 1)[0] for name, kind in aggregates.items()}
 
     def add(self, name: str, value: Any) -> None:
-        """Combine a value with those before; KeyError: there is no such aggregate."""
+        """Combine a value with the earlier ones; KeyError: there is no such aggregate."""
         self.values[name] = combined(self._aggregates[name].combine, self.values[name], value,
                                      f"aggregate {name!r}")
 
 
 def nothing(kind: MessageKind, size: int) -> tuple[AnyArray, Mask]:
-    """No message to any of `size` vertices."""
+    """Return the values and the mask for `size` vertices without messages."""
     return neutral(kind, size), np.zeros(size, bool)
 
 
 def check_dtypes(name: str, kinds: Mapping[str, npt.DTypeLike]) -> None:
-    """Refuse fields, aggregates or messages of a program that are no numbers.
+    """Refuse fields, aggregates or messages of a program that are not numbers.
 
     Raises:
-        ValueError: with the name of the program and of the field.
+        ValueError: a dtype is refused; the text names the program and the field.
     """
     for field, kind in kinds.items():
         if np.dtype(kind).kind not in "biuf":
@@ -87,10 +89,10 @@ def check_dtypes(name: str, kinds: Mapping[str, npt.DTypeLike]) -> None:
 
 
 def check_aggregates(program: Any) -> None:
-    """Refuse aggregates that are no numbers, or whose combination begins with no value.
+    """Refuse aggregates that are not numbers, or whose ufunc has no neutral value.
 
     Raises:
-        ValueError: with the names of the program and of the aggregate.
+        ValueError: an aggregate is refused; the text names the program and the aggregate.
     """
     name, aggregates = type(program).__name__, aggregates_of(program)
     check_dtypes(name, {key: kind.message for key, kind in aggregates.items()})
@@ -101,7 +103,7 @@ def check_aggregates(program: Any) -> None:
 
 
 def has_neutral(combine: Any) -> bool:
-    """A ufunc of two values, of which some value changes nothing: what `neutral` gives."""
+    """Say whether it is a ufunc of two values with a neutral value, as `neutral` returns it."""
     return isinstance(combine, np.ufunc) and combine.nin == 2 and (
         combine.identity is not None or combine in (np.minimum, np.maximum))
 
@@ -111,7 +113,7 @@ def no_records(kind: MessageKind) -> Records:
 
 
 def neutral(kind: MessageKind, size: int) -> AnyArray:
-    """Messages that change nothing: `size` of them."""
+    """Return `size` messages that change nothing."""
     dtype = np.dtype(kind.message)
     if kind.combine is None:
         return np.zeros(size, dtype)
@@ -128,10 +130,10 @@ def neutral(kind: MessageKind, size: int) -> AnyArray:
 
 
 def weighed(use: Weighing, values: AnyArray, weight: Floats) -> AnyArray:
-    """Messages along edges of these weights.
+    """Return the messages along edges with these weights.
 
     Raises:
-        ValueError: a function gives another number of messages.
+        ValueError: a function returns another number of messages.
     """
     if not callable(use):
         return USES[use](values, weight)
@@ -147,7 +149,7 @@ class Sending:
 
     Attributes:
         values, got: the message to each target of the part, in the part's order, and a mask of the
-            targets that have one; without a combiner empty.
+            targets that have a message; both are empty without a combiner.
         records: all other messages.
     """
 
@@ -166,7 +168,7 @@ class Sending:
                 np.concatenate([values, *(values for _, values in self._records)]))
 
     def __len__(self) -> int:
-        """Number of the messages that leave the slot."""
+        """Return the number of messages that leave the slot."""
         return int(self.got.sum()) + sum(len(ids) for ids, _ in self._records)
 
     def to(self, ids: Ints, values: AnyArray) -> None:
@@ -200,12 +202,12 @@ class Sending:
             kernels.scatter(self.kind.combine, self.values, self.got, np.arange(len(at) + 1),
                             of.target[at], None, None, None, messages)
         else:
-            # Edges are gone through by source. Measured on rmat(18): 1.2 ns for an edge, by source
-            # or by target, when all vertices send; when some do, 1.4 by source and 1.7 by target at
-            # most. Sorting edges by target takes 5 ns for each.
+            # Edges are visited by source. Measured on rmat(18): if all vertices send, an edge takes
+            # 1.2 ns, by source or by target; if some send, at most 1.4 ns by source and 1.7 ns by
+            # target. Sorting edges by target takes 5 ns for each.
             some = None if len(rows) == len(of.ptr) - 1 else rows
             got: Mask | None = self.got
-            if some is None and of.number is None:  # something leads to each target
+            if some is None and of.number is None:  # then an edge leads to each target
                 self.got[:], got = True, None
             self._check_sums(rows, values, weight)
             kernels.scatter(self.kind.combine, self.values, got, of.ptr, of.target, of.weight,
@@ -238,9 +240,10 @@ class Received:
     """The messages that a slot has received in a step, for its k vertices.
 
     Attributes:
-        values: of each vertex all messages combined; without a combiner all messages, by vertex.
-        got: mask of the vertices that have got one, (k,).
-        ptr: without a combiner: where those of each vertex begin, (k + 1,).
+        values: for each vertex the combination of its messages; without a combiner all messages,
+            ordered by vertex.
+        got: mask of the vertices that have got a message, (k,).
+        ptr: without a combiner: the place at which the messages of each vertex begin, (k + 1,).
     """
 
     values: AnyArray
@@ -253,10 +256,10 @@ def receive(kind: MessageKind, size: int, rows: Sequence[Ints], lanes: Sequence[
     """Combine or list the messages of all slots.
 
     Args:
-        size: vertices of this slot.
-        rows: the vertices that each slot's lane is for.
-        lanes: of each slot; None: its lane is empty.
-        records: of all slots in their order, for the local number of each one's vertex.
+        size: number of vertices of this slot.
+        rows: for each slot, the vertices to which its lane leads.
+        lanes: the lane of each slot; None: it is empty.
+        records: records of all slots in their order, with the local numbers of their vertices.
     """
     place, sent = records
     if kind.combine is None:

@@ -19,10 +19,11 @@ class PartStore:
     """The parts and partitions of a job's runs, as one slot has them.
 
     Args:
-        comm: of the slots.
-        by_default: checkpoints hold parts of graphs from files, if the settings name no topology.
-        together: `part` is called by all slots at once, so they read a graph together if none has
-            its part.
+        comm: the communicator of the slots.
+        by_default: checkpoints have the parts of graphs from files, if the settings name no
+            topology.
+        together: all slots call `part` at the same time, so they read a graph together if no slot
+            has its part.
     """
 
     def __init__(self, comm: Any, settings: Settings, *, by_default: bool = False,
@@ -34,7 +35,7 @@ class PartStore:
         self._bounds: weakref.WeakKeyDictionary[Graph, Ints] = weakref.WeakKeyDictionary()
 
     def partition(self, graph: Graph, run: int) -> Partition:
-        """The partition of a run; bounds that depend on edges are found once.
+        """Return the partition of a run; bounds that depend on edges are computed once.
 
         MPI: as `part`.
         """
@@ -55,7 +56,7 @@ class PartStore:
         return found
 
     def part(self, graph: Graph, partition: Partition, run: int) -> Part:
-        """This slot's part, kept from now on: kept before, saved, or made by this slot or all."""
+        """Return this slot's part, and keep it: one that was kept, a saved one, or a new one."""
         kill_place("load")
         key, found = f"part {run} ", self._parts.get(graph)
         if f"{key}ids" in kept:
@@ -70,25 +71,25 @@ class PartStore:
             found = self._cached(graph, partition)
         found = self._made(graph, partition, found)
         self._parts[graph] = found
-        for name in reversed(ARRAYS):  # "ids" is kept last: it says that all are there
+        for name in reversed(ARRAYS):  # "ids" is kept last; if it is there, all arrays are
             if (array := getattr(found, name)) is not None:
                 kept[key + name] = array
         kept[f"edges {run}"] = len(found.target)
         return found
 
     def _cached(self, graph: Graph, partition: Partition) -> Part | None:
-        """This slot's part from the cache, if there is one."""
+        """Return this slot's part from the cache, or None if it is not there."""
         directory = self.settings.cache
         if self.topology != "files" or directory is None:
             return None
         return cache.read(directory, graph, partition, self.comm.rank)
 
     def make(self, graph: Graph, partition: Partition) -> Part:
-        """This slot's part from the cache, or made; not kept."""
+        """Return this slot's part from the cache, or make it; it is not kept."""
         return self._made(graph, partition, self._cached(graph, partition))
 
     def _made(self, graph: Graph, partition: Partition, found: Part | None) -> Part:
-        """This slot's part: the one that it has, or made by all slots together, or by it alone.
+        """Return the part that was found, or make it: all slots together, or this slot alone.
 
         MPI: collective over all slots, if they are together and the graph can be read so.
         """
@@ -101,7 +102,7 @@ class PartStore:
         return found
 
     def _shares(self, graph: Graph, found: bool) -> bool:
-        """Slots read a graph together now: none of them has what it is read for.
+        """Say whether slots read a graph together now: no slot has found what it needs.
 
         MPI: collective over all slots, if they are together and the graph can be read so.
         """
@@ -114,11 +115,11 @@ class PartStore:
             cache.write(directory, graph, partition, self.comm.rank, part)
 
     def save(self, graph: Graph, part: Part, run: int, saved: Saved, *, heavy: bool) -> None:
-        """Have checkpoints hold this slot's part, if the topology or the recovery wants that.
+        """Save this slot's part with checkpoints, if the topology or the recovery requires it.
 
         Args:
-            heavy: each checkpoint holds it, also in files. Else it is saved once, and never in
-                files, which hold what changes.
+            heavy: each checkpoint has the part, also in files. If false, it is saved once, and not
+                in files, which have only data that changes.
         """
         in_parity = self.topology == "parity" if self.topology else self._by_default and graph.file
         if not heavy and not in_parity:

@@ -1,8 +1,8 @@
 """Bytes that go from slot to slot in a round of Phoenix: the values that have changed, or all.
 
-A lane begins with a number for each field, which says how many values follow; -1: all of them do,
-and no places. Else the places of the values are in front of these. All is sent where places and
-values would take as many bytes.
+For each field a lane has a number that says how many values follow. If it is -1, all values follow,
+without places. Otherwise the places of the values come before the values. All values are sent if
+places and changed values would take as many bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from .references import AnyArray, Mask
 
-HEAD_BYTES = 8  # a field takes so many in front of its values
+HEAD_BYTES = 8  # bytes of a field before its values
 ALL = -1
 
 Bytes = npt.NDArray[np.uint8]
@@ -25,8 +25,8 @@ class Piece(NamedTuple):
     """Values of a field.
 
     Attributes:
-        at: their places among all values between two slots: an index of NumPy.
-        values: as many as there are places.
+        at: places among all values between two slots: an index of NumPy.
+        values: the values, as many as there are places.
     """
 
     at: Any
@@ -34,10 +34,10 @@ class Piece(NamedTuple):
 
 
 def pack(pieces: Sequence[tuple[AnyArray, Mask | None]]) -> Bytes:
-    """A lane.
+    """Return a lane.
 
     Args:
-        pieces: of each field all values, and a mask of those that have to be sent; None: all.
+        pieces: for each field all values, and a mask of those that have to be sent; None: all.
     """
     head, body = np.full(len(pieces), ALL, np.int64), []
     for i, (values, wanted) in enumerate(pieces):
@@ -51,10 +51,10 @@ def pack(pieces: Sequence[tuple[AnyArray, Mask | None]]) -> Bytes:
 
 
 def unpack(lane: Bytes, kinds: Sequence[tuple[npt.DTypeLike, int]]) -> list[Piece]:
-    """The values in a lane; more bytes may follow them.
+    """Return the values in a lane; more bytes may follow them.
 
     Args:
-        kinds: of each field its dtype, and the number of all values.
+        kinds: for each field its dtype and the number of all its values.
     """
     end = HEAD_BYTES * len(kinds)
     found = []

@@ -1,7 +1,7 @@
-"""Runs programs of Phoenix in rounds: nobody goes back after a failure, or with ``cr`` all do.
+"""Runs programs of Phoenix in rounds: after a failure no slot goes back, but with ``cr`` all do.
 
-`run` is the loop that all slots take together. It reaches the other slots by a `PhoenixTransport`,
-so tests run it over one that kills.
+`run` is the loop that all slots take together. It reaches the other slots by a `PhoenixTransport`;
+tests run it with a transport that kills.
 """
 
 from __future__ import annotations
@@ -36,18 +36,20 @@ from .transport import pass_by
 
 
 class PhoenixTransport(Transport, Protocol):
-    """The way of a slot to the others, and to the job."""
+    """Interface by which a slot reaches the other slots and the job."""
 
     def send(self, turn: int, lanes: Sequence[Bytes]) -> int:
-        """Send bytes to each slot, and count those to others; turns count from 0 in each attempt.
+        """Send bytes to each slot; return how many go to other slots.
+
+        Turns are counted from 0 in each attempt.
         """
 
     def incoming(self, turn: int) -> list[Bytes]:
-        """The bytes of each slot; more bytes may follow them."""
+        """Return the bytes of each slot; more bytes may follow them."""
 
 
 class PhoenixRunner(ClaimedRunner[PhoenixProgram]):
-    """Runs a `PhoenixProgram`: a failure begins a new attempt, in which states are mended."""
+    """Runs a `PhoenixProgram`; after a failure the next attempt first mends the states."""
 
     recoveries: ClassVar = RECOVERIES
     programs: ClassVar = PhoenixProgram
@@ -92,17 +94,17 @@ class PhoenixRunner(ClaimedRunner[PhoenixProgram]):
 
 def run(slot: PhoenixSlot, transport: PhoenixTransport, *, every: int,
         most: int) -> dict[str, AnyArray]:
-    """Run a program to its end, from its begin or from where it was.
+    """Run a program to its end, from its beginning or from the state that was recovered.
 
     Args:
-        every: rounds between checkpoints; 0: none, but with ``cr`` that of the result.
-        most: rounds of an attempt after which it is given up.
+        every: rounds between checkpoints; 0: only the result is saved, with ``cr``.
+        most: rounds of an attempt after which the program is given up.
 
     Returns:
         The slot's fields.
 
     Raises:
-        NotEnded: it has not ended by then.
+        NotEnded: the program has not ended after `most` rounds.
     """
     attempt = _PhoenixAttempt(slot, transport)
     attempt.begin()
@@ -129,14 +131,14 @@ def run(slot: PhoenixSlot, transport: PhoenixTransport, *, every: int,
 
 
 class _PhoenixAttempt:
-    """The turns that all slots take together: to mend states first, then a turn for each round."""
+    """The turns that all slots take together: first those that mend states, then one per round."""
 
     def __init__(self, slot: PhoenixSlot, transport: PhoenixTransport) -> None:
         self.slot, self.transport, self._turns = slot, transport, itertools.count()
         self._sent_bytes = 0  # since the last report
 
     def begin(self) -> None:
-        """Come to a state in which rounds can be taken."""
+        """Bring the slot to a state from which rounds can be taken."""
         slot = self.slot
         self.transport.kill_place("recover")
         slot.resume()
@@ -150,7 +152,7 @@ class _PhoenixAttempt:
             slot.fold(self._sync(slot.pushed, ()))
 
     def take_round(self) -> tuple[StepReport, AnyArray]:
-        """Take a round; its report and its sums."""
+        """Take a round; return its report and its sums."""
         slot, began = self.slot, time.monotonic()
         report = StepReport(slot.round + 1, "normal", forwarded=False)
         self.transport.kill_place("compute")
@@ -174,10 +176,10 @@ class _PhoenixAttempt:
         """Send ghosts to their owners and own values to ghosts, and meet.
 
         Args:
-            up, down: fields whose ghosts are sent, and fields whose own values are.
-            partial: what this slot adds to the sums.
+            up, down: fields whose ghosts are sent, and fields whose own values are sent.
+            partial: this slot's part of the sums.
             before, after: names of the places where tests may kill.
-            whole: also values that have not changed since they were sent.
+            whole: also send values that have not changed since they were sent.
 
         Returns:
             The sums, and the values of each slot.

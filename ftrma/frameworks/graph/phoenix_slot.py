@@ -1,33 +1,36 @@
-"""The rounds of one slot, and how it comes back after a failure: Phoenix, and ``cr``, its peer.
+"""The rounds of one slot, and how it comes back after a failure: Phoenix, and ``cr``.
 
 In a round active vertices operate, which changes their own values and ghosts. Then ghosts go to the
-owners and mirrored values to the ghosts, and all slots meet. A vertex whose value that changes is
-active in the next round. The run ends with a round in which no vertex was active.
+owners and mirrored values to the ghosts, and all slots meet. If that changes the value of a vertex,
+the vertex is active in the next round. The run ends with a round in which no vertex was active.
 
-After a failure all slots begin a new attempt. With ``phoenix`` they go on from what the survivors
-have:
+After a failure all slots begin a new attempt. With ``phoenix`` they go on from the state that the
+survivors have:
 
-1. The vertices of a fresh slot are as `init` makes them, or as a checkpoint has them, all active.
-2. All ghosts are reduced into the owners' values, and a vertex that this changes is active. A fresh
-   owner takes values that are only mirrored from the ghosts. Then owners fill the mirrors.
-3. In a globally-correcting program `reinit`, `recompute` and an exchange make the derived fields of
+1. The vertices of a fresh slot are as `init` makes and activates them; or they are as a checkpoint
+   has them, and all are active.
+2. All ghosts are reduced into the owners' values, and a vertex that this changes is active. For
+   values that are only mirrored, a fresh owner takes them from the ghosts. Then owners fill the
+   mirrors.
+3. In a globally correcting program `reinit`, `recompute` and an exchange make the derived fields of
    all vertices again; all vertices are active.
-4. A round is taken, whoever is active. Aggregates begin anew, so where there are any a second round
-   follows.
+4. A round is taken, whichever vertices are active. Aggregates begin anew, so a program that has
+   aggregates takes a second round.
 
-With ``cr`` all slots go back to the checkpoint, or to the begin.
+With ``cr`` all slots go back to the checkpoint, or to the beginning.
 
 Laws:
 
 * A ghost of an idempotent field holds all that this slot has ever pushed to it, until the run ends.
 * A vertex is active until it has operated.
-* Steps 1 to 4 are taken in each attempt, also if no slot was lost: half of a round may have passed.
+* Steps 1 to 4 are taken in each attempt, even if no slot was lost, since the previous attempt may
+  have ended in the middle of a round.
 * A slot counts as fresh until its ghosts are filled.
 
 Nothing here communicates: `phoenix_runner` does that.
 
-Source: Phoenix, sections 4.2 to 4.5. Other than there, an owner that was not lost keeps the value
-of a field that only it writes, and `reinit` sees labels that have been repaired.
+Source: Phoenix, sections 4.2 to 4.5. Unlike there, an owner that was not lost keeps the value of a
+field that only it writes, and `reinit` sees labels that have been repaired.
 """
 
 from __future__ import annotations
@@ -53,8 +56,9 @@ from .references import AnyArray, Ints, Mask
 from .runner import NotEnded, SlotState, check_identity, forget
 
 RECOVERIES = ("phoenix", "cr")
-FRESH, STOPPED, ENDED, KEPT = range(4)  # what a slot has of a run: nothing, no result, one, all
-ACTIVE, DUE = COUNTS  # sums of a round, beside the aggregates
+# A slot has of a run: nothing; no result, since it was given up; its result; the whole state.
+FRESH, STOPPED, ENDED, KEPT = range(4)
+ACTIVE, DUE = COUNTS  # sums of a round, in addition to the aggregates
 
 Level = tuple[int, int]  # what a slot has of a run, one of these four; and after which round
 Received = tuple[Mapping[str, Piece], Mapping[str, Piece]]  # pushed, mirrored
@@ -76,10 +80,10 @@ def level(kept: Mapping[str, Any], run: int, identity: int) -> Level:
 
 def kept_result(program: PhoenixProgram, kept: Mapping[str, Any], run: int,
                 levels: Sequence[Level]) -> dict[str, AnyArray] | None:
-    """The result of a run, if all slots have kept theirs.
+    """Return the result of a run, or None unless all slots have kept their parts.
 
     Args:
-        levels: of all slots, see `level`.
+        levels: the levels of all slots, see `level`.
 
     Raises:
         NotEnded: the run was given up.
@@ -97,7 +101,7 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
     """One slot's part in a run of a program of Phoenix.
 
     Attributes:
-        rows: own vertices that each slot has ghosts of, in the order of its ghosts.
+        rows: for each slot, the own vertices of which it has ghosts, in the order of its ghosts.
         levels: what each slot has of the run when this attempt begins, see `level`.
     """
 
@@ -113,18 +117,19 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
         self.mirrored = [name for name, field in fields.items() if field.mirror]
         self.lasting = [name for name, field in fields.items() if field.idempotent or field.mirror]
         self.state, _ = level(self.kept, self.run, self.identity)
-        # Rounds of an attempt, whoever is active; in the first one aggregates are 0.
+        # Rounds that an attempt takes at least; in the first one aggregates are 0.
         self.least = 2 if self.program.aggregates else 1
 
     @property
     def everywhere(self) -> bool:
-        """All vertices operate in each round."""
+        """True if all vertices operate in each round."""
         return isinstance(self.program, SelfStabilizing)
 
     # -- the begin of an attempt --------------------------------------------------------------
 
     def resume(self) -> None:
-        """Have fields, ghosts and active vertices: kept ones, a checkpoint's, or as they begin."""
+        """Set fields, ghosts and active vertices: those kept, those of a checkpoint, or new ones.
+        """
         size, declared = len(self.part.ids), self.program.fields
         at = self.checkpointed()
         self.round = max(at, *(i for _, i in self.levels))
@@ -146,7 +151,7 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
         else:
             self.active[...] = False
             self._apply(self.program.init)
-        # Values as they were sent last: of ghosts that are never reset, and to mirrors.
+        # The values that were last sent: those of ghosts that are never reset, and to mirrors.
         self.sent = {name: array.copy() for name, array in self.ghosts.items()
                      if declared[name].idempotent}
         self.told = {name: self.fields[name].copy() for name in self.mirrored}
@@ -155,11 +160,11 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
             self.active = self.kept[f"{self.run} active"]
 
     def mends(self) -> bool:
-        """The states of the slots have to be made fit each other."""
+        """Say whether the states of the slots have to be mended, so that they fit each other."""
         return self.recovery == "phoenix" and not self.begins
 
     def mend(self, received: Sequence[Received]) -> None:
-        """Take the values of ghosts that were not lost into own fields."""
+        """Take the values of ghosts, of the slots that were not lost, into own fields."""
         for name in self.lasting:
             field = self.program.fields[name]
             by, values = field.recover or field.reduce, self.fields[name]
@@ -177,14 +182,14 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
                     had[rows] = True
 
     def keep_all(self) -> None:
-        """Keep all of the run from here on."""
+        """Keep the whole state of the run from now on."""
         if self.recovery == "phoenix":
             self.keep({f"field {name}": array for name, array in self.fields.items()})
             self.keep({f"ghost {name}": array for name, array in self.ghosts.items()})
             self.keep({"round": self.round, "active": self.active, "what": self.identity})
 
     def derive(self) -> None:
-        """Begin the derived fields of all vertices again."""
+        """Make the derived fields of all vertices anew."""
         assert isinstance(self.program, GloballyCorrecting)
         self.clear()
         self._apply(self.program.reinit)
@@ -197,7 +202,7 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
     # -- a round ------------------------------------------------------------------------------
 
     def operate(self) -> AnyArray:
-        """Have active vertices operate; returns what this slot adds to the sums of the round."""
+        """Let active vertices operate; return this slot's part of the sums of the round."""
         rows = np.arange(len(self.part.ids)) if self.everywhere else np.flatnonzero(self.active)
         contributed = Contributions(self.aggregates)
         self.round += 1
@@ -214,7 +219,7 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
         return partial
 
     def finish(self, received: Sequence[Received], final: AnyArray) -> None:
-        """Take what all slots have done in a round."""
+        """Take over the values and sums of all slots at the end of a round."""
         self.fold(received)
         self.mirror(received)
         self.final = final
@@ -238,7 +243,7 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
                 mine[at] = field.reduce(mine[at], theirs) if field.reduce else theirs
 
     def clear(self) -> None:
-        """Reset the ghosts that add up; the others are never reset."""
+        """Reset the ghosts whose pushes add up; the others are never reset."""
         for name in self.pushed:
             field = self.program.fields[name]
             if not field.idempotent:
@@ -247,10 +252,10 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
     # -- lanes --------------------------------------------------------------------------------
 
     def lanes(self, up: Sequence[str], down: Sequence[str], *, whole: bool) -> list[Bytes]:
-        """The bytes for each slot: ghosts of its vertices, then own values for its ghosts.
+        """Return the bytes for each slot: ghosts of its vertices, then own values for its ghosts.
 
         Args:
-            whole: all of them; else those that have changed since they were sent.
+            whole: send all of them; if false, only those that have changed since they were sent.
         """
         ghosts = {name: None if whole else self._unsent(name) for name in up}
         mine = {name: None if whole else self.fields[name] != self.told[name] for name in down}
@@ -270,14 +275,14 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
         return found
 
     def _unsent(self, name: str) -> Mask:
-        """Which ghosts have values that their owners do not know."""
+        """Return a mask of the ghosts whose values their owners do not know."""
         before = self.sent[name] if name in self.sent else self.program.fields[name].neutral()
         found: Mask = self.ghosts[name] != before
         return found
 
     def unpack(self, lanes: Sequence[Bytes], up: Sequence[str],
                down: Sequence[str]) -> list[Received]:
-        """The values that the lanes of all slots have for this one."""
+        """Return the values that the lanes of all slots have for this slot."""
         kinds, found = self.program.fields, list[Received]()
         for slot, (rows, lane) in enumerate(zip(self.rows, lanes, strict=True)):
             at = self.part.to(slot)
@@ -289,7 +294,7 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
         return found
 
     def room(self) -> list[int]:
-        """The most bytes that each slot's lane to this one needs."""
+        """Return the most bytes that each slot's lane to this slot needs."""
         kinds = {name: np.dtype(field.dtype).itemsize for name, field
                  in self.program.fields.items()}
         up = sum(kinds[name] for name in {*self.pushed, *self.lasting})
@@ -302,12 +307,12 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
     # -- checkpoints and the end --------------------------------------------------------------
 
     def labels(self) -> list[str]:
-        """The fields that a checkpoint has: those that cannot be made again."""
+        """Return the fields that a checkpoint has: those that cannot be made again."""
         return [name for name, field in self.program.fields.items()
                 if self.recovery == "cr" or not field.derived]
 
     def save(self) -> None:
-        """Have the next checkpoint hold this round."""
+        """Put the state after this round into the next checkpoint."""
         for name in self.labels():
             self.saved.put(f"field {name}", self.fields[name])
         if self.recovery == "cr":
@@ -316,7 +321,7 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
         self.saved.put("at", np.array([self.run, self.round, self.identity]))
 
     def conclude(self, *, ended: bool) -> dict[str, AnyArray]:
-        """Keep the result and nothing else of the run; with ``cr`` the next checkpoint has it.
+        """Keep the result, and nothing else of the run; with ``cr`` put it into a checkpoint.
 
         Returns:
             The result.
@@ -334,7 +339,7 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
         self.keep({"what": self.identity})
         return result
 
-    # -- how it does it -----------------------------------------------------------------------
+    # -- parts of the methods above -----------------------------------------------------------
 
     def _context(self, contributed: Contributions) -> Round:
         before = {name: self.final[name] for name in self.program.aggregates}
@@ -349,7 +354,7 @@ class PhoenixSlot(SlotState[PhoenixProgram]):
             array[rows] = block._values[name]
 
     def _apply(self, method: Any) -> None:
-        """Have all vertices do something that needs no other vertices."""
+        """Call a method of the program for all vertices that needs no other vertices."""
         rows = np.arange(len(self.part.ids))
         block = self._block(rows, None)
         method(block)

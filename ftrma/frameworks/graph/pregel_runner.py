@@ -1,7 +1,7 @@
-"""Runs vertex programs in steps, by checkpoints and logs of the framework: LWCP, LWLog, peers.
+"""Runs vertex programs in steps, with the framework's checkpoints and logs: LWCP, LWLog and others.
 
-`run` is the loop that all slots take together. It reaches the other slots by a `PregelTransport`,
-so tests run it over one that kills.
+`run` is the loop that all slots take together. It reaches the other slots by a `PregelTransport`;
+tests run it with a transport that kills.
 """
 
 from __future__ import annotations
@@ -35,28 +35,29 @@ from .runner import (
 
 
 class PregelTransport(Transport, Protocol):
-    """The way of a slot to the others, and to the job."""
+    """Interface by which a slot reaches the other slots and the job."""
 
     def gather(self, value: Any) -> list[Any]:
-        """The value of each slot."""
+        """Return the value of each slot."""
 
     def send(self, step: int, sending: Sending, to: Sequence[bool]) -> None:
         """Send the messages of a step to these slots."""
 
     def incoming(self, step: int) -> tuple[list[Lane | None], Records]:
-        """The messages that have come in a step.
+        """Return the messages that have come in a step.
 
         Returns:
-            Of each slot the messages to the vertices that it has edges to, None if there are none;
-            and those to any vertex, for its local number, in the order of the slots.
+            For each slot its messages to the vertices to which it has edges, None if there are
+            none; and the messages to any vertex, by the vertex's local number, in the order of the
+            slots.
         """
 
     def committed(self) -> int:
-        """The newest version that is committed."""
+        """Return the newest version that is committed."""
 
 
 class PregelRunner(ClaimedRunner[VertexProgram]):
-    """Runs a `VertexProgram`: a failure begins a new attempt, as the recovery has it."""
+    """Runs a `VertexProgram`; after a failure the recovery says how the next attempt goes on."""
 
     recoveries: ClassVar = RECOVERIES
     programs: ClassVar = VertexProgram
@@ -94,17 +95,17 @@ class PregelRunner(ClaimedRunner[VertexProgram]):
 
 def run(slot: PregelSlot, transport: PregelTransport, *, every: int,
         most: int) -> dict[str, AnyArray]:
-    """Run a program to its end, from its begin or from where it was.
+    """Run a program to its end, from its beginning or from the state that was recovered.
 
     Args:
-        every: steps between checkpoints; 0: none but those that are due by time or by logs.
-        most: steps after which it is given up.
+        every: steps between checkpoints; 0: only checkpoints that are due by time or by logs.
+        most: steps after which the program is given up.
 
     Returns:
         The slot's fields.
 
     Raises:
-        NotEnded: it has not ended by then.
+        NotEnded: the program has not ended after `most` steps.
     """
     attempt = _PregelAttempt(slot, transport, every)
     ended = False
@@ -127,13 +128,13 @@ def run(slot: PregelSlot, transport: PregelTransport, *, every: int,
 
 
 class _PregelAttempt:
-    """The steps that all slots take together, from where the program was to its end.
+    """The steps that all slots take together, from the recovered state to the program's end.
 
     Attributes:
-        start: step of the checkpoint that all begin with; 0: there is none.
-        table: the step that each slot has partially committed; it needs the messages of the later
-            ones alone.
-        reached: the last step that a slot has partially committed.
+        start: step of the checkpoint with which all slots begin; 0: there is none.
+        table: for each slot, the step that it has partially committed; the slot needs only the
+            messages of later steps.
+        reached: the last step that any slot has partially committed.
         newest: the last step whose F is known.
     """
 
@@ -150,8 +151,7 @@ class _PregelAttempt:
         self.last, self.is_due = self.start, False
 
     def _share_finals(self, levels: Sequence[Level]) -> int:
-        """Have all slots know F of each step that is fully committed anywhere; the last of these.
-        """
+        """Let all slots know F of each step that any slot has fully committed; return the last."""
         slot = self.slot
         newest = max((full for _, full in levels), default=FRESH) if slot.logs else FRESH
         mine = slot.finals() if slot.level()[1] == newest else []
@@ -162,11 +162,11 @@ class _PregelAttempt:
         return newest
 
     def steps(self) -> Iterator[int]:
-        """Numbers of the steps: the checkpoint's own first, if its messages are emitted again."""
+        """Yield the numbers of the steps; the checkpoint's step first if it is emitted again."""
         return itertools.count(self.start if self.start and self.slot.light else self.start + 1)
 
     def take(self, i: int) -> tuple[StepReport, AnyArray]:
-        """Take step i; its report and its F."""
+        """Take step i; return its report and its F."""
         slot = self.slot
         kind = "normal" if i > self.reached else "again"
         report = StepReport(i, "checkpoint" if i == self.start else kind, i <= slot.step)
@@ -181,7 +181,7 @@ class _PregelAttempt:
         return report, final
 
     def due(self, i: int, final: AnyArray) -> bool:
-        """A checkpoint is due and can be taken in step i."""
+        """Say whether a checkpoint is due and can be taken in step i."""
         by_steps = bool(self.every and i // self.every > self.last // self.every)
         self.is_due |= by_steps or bool(final["due"] and i > self.level)
         emitted_again = not (self.slot.light and final["masked"])
@@ -202,7 +202,7 @@ def take_step(slot: PregelSlot, transport: PregelTransport, report: StepReport,
     """Take a step together with all other slots.
 
     Args:
-        report: of the step, whose number it has; times and counts are filled in.
+        report: a report with the number of the step; times and counts are filled in.
         to: the slots that need this slot's messages.
         due: a checkpoint is due, as this slot sees it.
         known: F of the step, if a slot has it from before a failure.
@@ -227,10 +227,10 @@ def take_step(slot: PregelSlot, transport: PregelTransport, report: StepReport,
 
 
 def total(slot: PregelSlot, i: int, partials: Sequence[AnyArray]) -> AnyArray:
-    """F of step i, from what the slots add to it.
+    """Return F of step i, made from the parts of all slots.
 
     Raises:
-        RuntimeError: the step is masked on some slots alone.
+        RuntimeError: the step is masked on some slots and not on others.
     """
     found = slot.summed(partials)
     if found["masked"] not in (0, len(partials)):
@@ -240,6 +240,6 @@ def total(slot: PregelSlot, i: int, partials: Sequence[AnyArray]) -> AnyArray:
 
 
 def is_last(final: AnyArray) -> bool:
-    """The program has ended with the step of this F."""
+    """Say whether the program has ended with the step of this F."""
     more = final["active"] or final["messages"] or final["wake"]
     return bool(final["stop"] or not more)

@@ -1,15 +1,15 @@
-"""The steps of one slot, and how it comes back after a failure: LWCP, LWLog and their peers.
+"""The steps of one slot, and how it comes back after a failure: LWCP, LWLog and others.
 
 A slot has *partially committed* step s when it has computed the step and has logged what it takes
 to send the messages of the step once more. A step is *fully committed* when all slots have met
 after it, which makes the step's *final value* F: the aggregates, and whether there is more to do.
 
-After a failure all slots begin a new attempt. A survivor has what it has kept, any other slot what
-the newest checkpoint, of step c, has of it. From there all take the steps together again. A slot
-that has partially committed a step sends what it sent then, to those who need it; any other slot
-computes the step.
+After a failure all slots begin a new attempt. A survivor has the state that it has kept; any other
+slot has its state in the newest checkpoint, that of step c. From there all slots take the steps
+together again. A slot that has partially committed a step sends the same messages again, to the
+slots that need them; any other slot computes the step.
 
-What a checkpoint has, and what is logged of a step:
+The recoveries differ in the contents of a checkpoint and of the log of a step:
 
 ========  =========================================  ==========================================
           checkpoint                                 log of a step, in the sender's memory
@@ -21,21 +21,21 @@ What a checkpoint has, and what is logged of a step:
 ``none``  that of a result alone                     none: all begin anew
 ========  =========================================  ==========================================
 
-Edges that have come or gone by then are in every checkpoint, as one record that grows.
+Every checkpoint has the edges that were added or dropped before it, as one record that grows.
 
-A *masked* step is one whose messages depend on those received. Of a masked step `lwlog` logs the
-messages, and `lwcp` and `lwlog` take no checkpoint before the next step that is not masked.
+A *masked* step is a step whose messages depend on those received. `lwlog` logs the messages of a
+masked step, and `lwcp` and `lwlog` take no checkpoint before the next step that is not masked.
 
 Nothing here communicates: `pregel_runner` does that.
 
 Laws:
 
-* Messages of step i are emitted from the fields after step i, along the edges that there were then,
+* Messages of step i are emitted from the fields after step i, along the edges that existed then,
   with F of step i - 1, also when they are emitted again.
 * A slot completes all that it keeps of a step before it says that it has partially committed the
   step.
-* The checkpoint itself stands for the log of its step: a slot that was replaced after the
-  checkpoint has no other.
+* The checkpoint itself serves as the log of its step: a slot that was replaced after the checkpoint
+  has no other log of it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from .references import AnyArray, Ints, Mask
 from .runner import SlotState, check_identity, forget
 
 RECOVERIES = ("hwcp", "lwcp", "hwlog", "lwlog", "none")
-FRESH = -1  # in place of the step that a slot has partially committed
+FRESH = -1  # instead of a partially committed step: the slot has kept nothing
 
 Fields = dict[str, AnyArray]
 Level = tuple[int, int]  # the steps that a slot has partially and fully committed
@@ -65,8 +65,8 @@ class PregelSlot(SlotState[VertexProgram]):
     """One slot's part in a run of a vertex program.
 
     Attributes:
-        rows: own vertices that each slot's messages are for.
-        log_bytes: size of the logs from which on a checkpoint is due.
+        rows: for each slot, the own vertices to which its messages go.
+        log_bytes: size of the logs at which a checkpoint is due.
     """
 
     counts: ClassVar = COUNTS
@@ -75,16 +75,16 @@ class PregelSlot(SlotState[VertexProgram]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.start = 0  # step of the checkpoint that this attempt begins with
+        self.start = 0  # step of the checkpoint with which this attempt begins
         self.inbox = self.received()
         self._topology: tuple[int, SlotEdges] | None = None
         self._some: tuple[list[bool], SlotEdges] | None = None
         if self.recovery in ("lwcp", "lwlog") and not ways(self.program)[0]:
-            self.recovery = "h" + self.recovery[1:]  # messages can only be saved as they are
+            self.recovery = "h" + self.recovery[1:]  # messages cannot be emitted again
 
     @property
     def light(self) -> bool:
-        """Messages are emitted again, rather than saved."""
+        """True if messages are emitted again, rather than saved."""
         return not self.recovery.startswith("hw")
 
     @property
@@ -92,12 +92,12 @@ class PregelSlot(SlotState[VertexProgram]):
         return self.recovery.endswith("log")
 
     def received(self) -> Received:
-        """The messages of a step in which nobody has sent any."""
+        """Return the messages of a step in which no slot has sent any."""
         return messages.receive(self.program, len(self.part.ids), [], [],
                                 messages.no_records(self.program))
 
     def topology(self, i: int) -> SlotEdges:
-        """The edges as step i has left them."""
+        """Return the edges as step i has left them."""
         now = changes.until(self.get("changes"), i)
         if self._topology is None or self._topology[0] != len(now):
             self._topology = len(now), changes.topology(self.part, now)
@@ -111,11 +111,11 @@ class PregelSlot(SlotState[VertexProgram]):
         return int(self.get("step"))
 
     def now(self, name: str) -> Any:
-        """An array of the state after the last step that is partially committed."""
+        """Return an array of the state after the last step that is partially committed."""
         return self.get(f"state {self.step} {name}")
 
     def fields(self, i: int | None = None) -> Fields:
-        """The fields after step i, by default after the last step."""
+        """Return the fields after step i, by default after the last step."""
         i = self.step if i is None else i
         return {name: self.get(f"state {i} field {name}") for name in self.program.fields}
 
@@ -137,7 +137,7 @@ class PregelSlot(SlotState[VertexProgram]):
     # -- the begin of an attempt --------------------------------------------------------------
 
     def level(self) -> Level:
-        """The steps that are partially and fully committed here; FRESH if nothing is kept."""
+        """Return the steps that are partially and fully committed here; FRESH: nothing is kept."""
         if not self.has("step"):
             return FRESH, FRESH
         check_identity(self.run, self.identity, self.get("what"))
@@ -146,8 +146,8 @@ class PregelSlot(SlotState[VertexProgram]):
     def resume(self, step: int) -> None:
         """Begin an attempt at the step of the checkpoint, or at step 0 without one.
 
-        A slot that logs goes on from what it has kept, if it has kept anything; all others take
-        over the checkpoint.
+        A slot that logs goes on from the state that it has kept, if there is one; all other slots
+        take over the checkpoint.
         """
         self.start = step
         if step and not self.light:
@@ -174,14 +174,15 @@ class PregelSlot(SlotState[VertexProgram]):
         self.commit(step, state, None)
 
     def finals(self) -> list[tuple[int, AnyArray]]:
-        """F of all steps from the one before the checkpoint on, as far as they are kept."""
+        """Return the kept F of all steps, beginning with the step before the checkpoint."""
         first = max(self.start - 1, 0)
         return [(i, self.get(f"final {i}")) for i in range(first, int(self.get("full")) + 1)]
 
     # -- a step -------------------------------------------------------------------------------
 
     def outgoing(self, i: int, to: Sequence[bool], *, due: bool = False) -> Sending:
-        """The messages of step i, to these slots at least: computed now, or those sent before."""
+        """Return the messages of step i to these slots, or to more: computed now, or sent before.
+        """
         if i > self.step:
             return self._compute(i, to if i <= int(self.get("full")) else None, due=due)
         if i == self.start:
@@ -195,7 +196,7 @@ class PregelSlot(SlotState[VertexProgram]):
         return sending
 
     def partial(self, i: int) -> AnyArray:
-        """This slot's part of F of step i; nothing if it is not known here."""
+        """Return this slot's part of F of step i, or the neutral part if it is not known here."""
         if self.step == i and self.has(f"state {i} partial"):
             found: AnyArray = self.now("partial")
             return found
@@ -212,8 +213,8 @@ class PregelSlot(SlotState[VertexProgram]):
         """Compute step i.
 
         Args:
-            to: the slots that need its messages, if F of the step is known already: then what this
-                slot adds to F need not be right. None: all slots need them.
+            to: the slots that need its messages, if F of the step is known already; then this
+                slot's part of F need not be right. None: all slots need them.
         """
         computed = self._computing(i)
         rows = rows_of(computed)
@@ -230,7 +231,7 @@ class PregelSlot(SlotState[VertexProgram]):
         active = np.zeros(len(computed), bool)
         active[rows] = ~v._halted
         if sending is None:
-            # The log of a heavy recovery has the messages to all.
+            # The log of a heavy recovery has the messages to all slots.
             sending = self._emit(i, fields, computed, to if self.light else None)
         counts = (active.sum(), len(sending), ctx._stop, ctx._wake, masked, due)
         state = {**{f"field {name}": array for name, array in fields.items()}, "active": active,
@@ -239,7 +240,7 @@ class PregelSlot(SlotState[VertexProgram]):
         return sending
 
     def _computing(self, i: int) -> Mask:
-        """Which vertices compute in step i."""
+        """Return a mask of the vertices that compute in step i."""
         found: Mask = self.now("active") | self.inbox.got
         if self.get(f"final {i - 1}")["wake"]:
             found[:] = True
@@ -253,7 +254,7 @@ class PregelSlot(SlotState[VertexProgram]):
         self.keep({"changes": np.concatenate(changed)})
 
     def _merged(self, block: Fields, rows: Ints) -> Fields:
-        """The fields of all vertices after a block of them has computed."""
+        """Return the fields of all vertices after a block of them has computed."""
         if len(rows) == len(self.part.ids):
             return block
         found = {name: array.copy() for name, array in self.fields().items()}
@@ -262,7 +263,7 @@ class PregelSlot(SlotState[VertexProgram]):
         return found
 
     def _partial(self, contributed: Mapping[str, Any], counts: Sequence[Any]) -> AnyArray:
-        """This slot's part of F of the step that it has computed."""
+        """Return this slot's part of F of the step that it has computed."""
         found = self.nothing()
         for name, value in contributed.items():
             found[name] = value
@@ -282,13 +283,13 @@ class PregelSlot(SlotState[VertexProgram]):
         return sending
 
     def _block(self, fields: Fields, rows: Ints, *, copies: bool) -> Fields:
-        """The fields of some vertices: copies, or views if these are all vertices."""
+        """Return the fields of some vertices: copies, or views if these are all vertices."""
         if len(rows) < len(self.part.ids):
             return {name: array[rows] for name, array in fields.items()}
         return {name: array.copy() if copies else array.view() for name, array in fields.items()}
 
     def _towards(self, edges: SlotEdges, to: Sequence[bool] | None) -> SlotEdges:
-        """The edges that messages to these slots go along, or more of them."""
+        """Return the edges by which messages reach these slots, or more edges."""
         if to is None or all(to) or edges.number is not None:
             return edges
         if self._some is None or self._some[0] != to:
@@ -296,16 +297,16 @@ class PregelSlot(SlotState[VertexProgram]):
         return self._some[1]
 
     def before(self, i: int) -> dict[str, Any]:
-        """The aggregates that step i sees."""
+        """Return the aggregates that step i sees."""
         final = self.get(f"final {i - 1}")
         return {name: final[name] for name in self.program.aggregates}
 
     def masked(self, i: int) -> bool:
-        """Step i is masked."""
+        """Say whether step i is masked."""
         return bool(self.program.masked(Context(i, self.n, self.before(i), None)))
 
     def logged(self, i: int | None = None) -> int:
-        """Bytes that are logged: of one step, or of all."""
+        """Return the number of bytes that are logged, for one step or for all."""
         names = [(f"{self.run} {kind} " if i is None else f"{self.run} {kind} {i} ")
                  for kind in ("state", "sent")] if self.logs else []
         found = [value.nbytes for key, value in self.kept.items() if key.startswith(tuple(names))]
@@ -314,7 +315,7 @@ class PregelSlot(SlotState[VertexProgram]):
     # -- checkpoints --------------------------------------------------------------------------
 
     def save(self, i: int) -> None:
-        """Have the next checkpoint hold step i, which is fully committed."""
+        """Put step i, which is fully committed, into the next checkpoint."""
         for name, array in self.fields().items():
             self.saved.put(f"field {name}", array)
         self.saved.put("active", self.now("active"))
@@ -329,7 +330,7 @@ class PregelSlot(SlotState[VertexProgram]):
         self.saved.put("at", np.array([self.run, i, self.identity]))
 
     def trim(self, i: int) -> None:
-        """Delete what was logged up to step i: a checkpoint of that step is committed."""
+        """Delete the logs up to step i, since a checkpoint of that step is committed."""
         for key in list(self.kept):
             run, kind, number, *_ = [*key.split(), "", ""]
             if run == str(self.run) and (
@@ -339,7 +340,7 @@ class PregelSlot(SlotState[VertexProgram]):
                 del self.kept[key]
 
     def conclude(self, *, ended: bool) -> None:
-        """Have the next checkpoint hold the result, and nothing else of the run."""
+        """Put the result, and nothing else of the run, into the next checkpoint."""
         self.put_result(self.fields(), ended=ended)
         for name in (*(f"field {name}" for name in self.program.fields), "active", "computed",
                      "finals", "changes", "values", "got", "pointers", "at"):
@@ -347,5 +348,5 @@ class PregelSlot(SlotState[VertexProgram]):
 
 
 def rows_of(computed: Mask) -> Ints:
-    """The vertices of a mask, ascending."""
+    """Return the vertices of a mask, ascending."""
     return np.arange(len(computed)) if computed.all() else np.flatnonzero(computed)

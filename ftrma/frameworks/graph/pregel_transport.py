@@ -1,8 +1,8 @@
 """The slots of a run of Pregel over MPI: messages go through lanes of a window, or as records.
 
-A lane has place for one combined message to each target, and says for which there is one. Messages
-that lanes have no place for go as records, an id and a value each, by one exchange after the slots
-have met, in steps in which there are any.
+A lane has room for one combined message to each target, and says which targets have a message. All
+other messages go as records, an id and a value each; in steps that have records, one exchange
+follows after the slots have met.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from .references import AnyArray, Ints
 from .runner import StepReport
 from .transport import WindowTransport, allocate
 
-PIECE = 1 << 30  # bytes of records that leave a slot at a time
+PIECE = 1 << 30  # most bytes of records that leave a slot at a time
 NONE, ALL, SOME = 0, 1, 2  # forms of a lane: no message, one to each target, one to those it marks
 
 Sources = tuple[Ints, Ints, Ints, Ints]  # see `PregelWindow.sources`
 
 
 class LaneWindows:
-    """The windows of lanes that ftrma saves and logs, of one attempt of the program.
+    """The windows of lanes that ftrma saves and logs, in one attempt of the program.
 
-    A run takes over the newest one if its lanes have room in it, else it makes one. None is freed:
-    a slot that is replayed from a later checkpoint makes all windows in their order again, and
-    could not make one that has been freed.
+    A run uses the newest window again if its lanes have room in it, else it makes a new one. No
+    window is freed: a slot that is replayed from a later checkpoint makes all windows again in
+    their order, which is impossible for a window that was freed.
     """
 
     def __init__(self) -> None:
         self.all: list[tuple[Ints, Any]] = []  # half of each slot's part, window
 
     def take(self, comm: Any, state: Any, halves: Ints) -> Any:
-        """The window of the run whose state `declared_runner.declare` has made.
+        """Return the window of the run whose state `declared_runner.declare` has made.
 
-        MPI: collective over all slots where one is made.
+        MPI: collective over all slots if a window is made.
         """
         if state.made is None:
             state.made = not self.all or bool((halves > self.all[-1][0]).any())
@@ -54,15 +54,15 @@ class PregelWindow(WindowTransport):
 
     Args:
         comm, interval_s, tell, make: see `WindowTransport`.
-        partition, part: of the graph.
-        program: whose messages these are.
-        sources: as an earlier attempt of the run had them; then no slot is asked.
+        partition, part: the partition of the graph, and the slot's part.
+        program: the program that sends the messages.
+        sources: the attribute `sources` of an earlier attempt of the run; then no slot is asked.
 
     Attributes:
-        rows: own vertices that each slot has edges to, as their local numbers.
-        sources: ids of the own vertices that the slots have edges to, one slot's after the other's;
-            how many each slot has; where the lanes to each slot begin there; bytes of half of each
-            slot's window.
+        rows: for each slot, the own vertices to which it has edges, as their local numbers.
+        sources: four arrays: ids of the own vertices to which the slots have edges, one slot after
+            the other; their number for each slot; the place at which this slot's lane begins in the
+            window of each slot; the size of half of each slot's window in bytes.
 
     MPI: collective over all slots.
     """
@@ -86,7 +86,7 @@ class PregelWindow(WindowTransport):
         super().__init__(comm, interval_s, tell, [(len(ids) * each + 7) // 8 * 8 for ids in asked],
                          offsets=sources and sources[2:], make=make)
         self.sources: Sources = (ids, counts, self.there, self.halves)
-        # In this step: form of the lane to each slot, records for each slot, all that has come.
+        # In this step: the form of the lane to each slot, records for each slot, records that came.
         self._forms = np.zeros(comm.size, np.int64)
         self._leaving = [np.zeros(0, self.record)] * comm.size
         self._arrived: tuple[npt.NDArray[np.int64], AnyArray] = self._forms, self._leaving[0]
@@ -110,7 +110,7 @@ class PregelWindow(WindowTransport):
         self._leaving = self._split(sending.records, to)
 
     def _split(self, found: Records, to: Sequence[bool]) -> list[AnyArray]:
-        """The records for each slot that is sent to."""
+        """Return the records for each slot to which messages are sent."""
         ids, values = found
         if not len(ids):
             return [np.zeros(0, self.record)] * self.comm.size
@@ -134,10 +134,10 @@ class PregelWindow(WindowTransport):
         return [array.reshape(()) for array in everybody["partial"]]
 
     def _exchange(self, counts: npt.NDArray[np.int64]) -> AnyArray:
-        """The records for this slot, of all slots in their order.
+        """Exchange records; return those for this slot, of all slots in their order.
 
         Args:
-            counts: of records, (from, to).
+            counts: numbers of records, (from, to).
         """
         rank, size = self.comm.rank, self.comm.size
         each = self.record.itemsize

@@ -1,7 +1,7 @@
-"""The functions of `kernels` in NumPy and Python, plain enough to be read.
+"""The functions of `kernels` in NumPy and Python, written to be easy to read.
 
-They are used if C has no loop for a dtype or a combiner. Tests compare both bit by bit (a NaN has
-to be a NaN).
+They are used if C has no loop for a dtype or a combiner. Tests compare both bit by bit (where one
+has a NaN, the other must have a NaN).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Columns:
     """Edges by target; those of a target are in ascending order of their rows.
 
     Attributes:
-        ptr: where the edges to each target begin, (targets + 1,).
-        row: of each edge, (m,).
-        edge_weight: of each edge, (m,), or None.
+        ptr: place at which the edges to each target begin, (targets + 1,).
+        row: row of each edge, (m,).
+        edge_weight: weight of each edge, (m,), or None.
     """
 
     ptr: Ints
@@ -41,13 +41,13 @@ class Columns:
 
 
 class Dealt(NamedTuple):
-    """Edges by the owners of their sources.
+    """Edges grouped by the owners of their sources.
 
     Attributes:
-        sizes: edges of each slot, (slots,).
-        row: of each edge the source's number among its owner's vertices, (m,).
-        target: ids, (m,).
-        weight: of each edge, (m,), or None.
+        sizes: number of edges of each slot, (slots,).
+        row: for each edge the number of its source among its owner's vertices, (m,).
+        target: id of the target of each edge, (m,).
+        weight: weight of each edge, (m,), or None.
     """
 
     sizes: Ints
@@ -110,7 +110,7 @@ def visit(entries: Columns, rows: Floats, columns: Floats, which: Ints, step: Fl
 
 
 def _in_lanes(products: Floats) -> np.float64:
-    """A sum in the order of C: four lanes, then these."""
+    """Return a sum in the order in which C adds: in four lanes, then these."""
     lanes = np.zeros((1 + -(-len(products) // 4), 4))
     lanes[1:].flat[:len(products)] = products
     a, b, c, d = np.cumsum(lanes, axis=0)[-1]
@@ -123,7 +123,7 @@ def _combine(combine: np.ufunc, values: AnyArray, got: Mask | None, target: AnyA
         if op is not None:
             assert weight is not None
             messages = USES[op](messages, weight)
-        # One after another, so that sums of floats have the same bits whenever they are made.
+        # In order, one after the other, so that sums of floats always have the same bits.
         combine.at(values, target, messages.astype(values.dtype))
     if got is not None:
         got[target] = True

@@ -1,7 +1,7 @@
 """Parts of a graph that all slots make together: each reads a slice, and sends edges to owners.
 
-Law: a part that is made so has the bits of the part that its slot makes alone (`parts.Graph.part`),
-because edges arrive in the order of the graph.
+Law: such a part has the same bits as the part that its slot makes alone (`parts.Graph.part`), since
+edges arrive in the order of the graph.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Piece = tuple[AnyArray, list[AnyArray]]  # edges for each slot; rows, targets an
 
 
 def agree(comm: Any, values: tuple[Any, ...], problem: str = "") -> list[list[Any]]:
-    """Each value of all slots, in their order.
+    """Gather values; return a list for each value, with those of all slots in their order.
 
     Args:
-        problem: what this slot cannot do; "": nothing.
+        problem: a text that says what this slot cannot do; "": there is no problem.
 
     Raises:
-        ValueError: a slot has a problem; that of the first slot that has one, on all slots.
+        ValueError: a slot has a problem; raised on all slots, with the first slot's problem.
 
     MPI: collective over all slots.
     """
@@ -39,10 +39,10 @@ def agree(comm: Any, values: tuple[Any, ...], problem: str = "") -> list[list[An
 
 
 def part(comm: Any, graph: Graph, partition: Partition) -> Part:
-    """This slot's part of a graph that has slices.
+    """Make this slot's part of a graph that has slices.
 
     Raises:
-        ValueError: see `parts.Graph.part`; on all slots.
+        ValueError: see `parts.Graph.part`; raised on all slots.
 
     MPI: collective over all slots.
     """
@@ -65,10 +65,10 @@ def part(comm: Any, graph: Graph, partition: Partition) -> Part:
 
 
 def degrees(comm: Any, graph: Graph) -> Ints:
-    """The edges that leave each vertex of a graph that has slices, see `parts.Graph.degrees`.
+    """Count the edges that leave each vertex of a graph that has slices.
 
     Raises:
-        ValueError: see there; on all slots.
+        ValueError: see `parts.Graph.degrees`; raised on all slots.
 
     MPI: collective over all slots.
     """
@@ -79,10 +79,10 @@ def degrees(comm: Any, graph: Graph) -> Ints:
 
 
 def ids_with_edges(comm: Any, graph: Graph) -> Ints:
-    """The vertices that have edges, of a graph that has slices, see `parts.vertices_with_edges`.
+    """Find the vertices that have edges, of a graph that has slices.
 
     Raises:
-        ValueError: an edge cannot be read, or the memory does not suffice; on all slots.
+        ValueError: an edge cannot be read, or the memory does not suffice; raised on all slots.
 
     MPI: collective over all slots.
     """
@@ -92,10 +92,11 @@ def ids_with_edges(comm: Any, graph: Graph) -> Ints:
 
 def _of_slice(comm: Any, graph: Graph, check: Callable[[], None],
               work: Callable[[Iterator[EdgeArrays]], Ints]) -> Ints:
-    """Return what `work` makes of the edges of this slot's slice, if no slot has a problem.
+    """Return the result of `work` for the edges of this slot's slice, if no slot has a problem.
 
     Args:
-        check: raises ValueError before anything is read: slots may communicate when they read.
+        check: is called before anything is read, and may raise ValueError; slots may communicate
+            while they read, so all have to know of a problem before.
     """
     assert graph.slices is not None
     found, problem = np.zeros(0, np.int64), ""
@@ -113,7 +114,7 @@ def _of_slice(comm: Any, graph: Graph, check: Callable[[], None],
 
 
 def _pieces(graph: Graph, partition: Partition, slot: int) -> list[Piece]:
-    """The edges of this slot's slice, by their owners, chunk by chunk."""
+    """Return the edges of this slot's slice, by their owners, chunk by chunk."""
     assert graph.slices is not None
     found: list[Piece] = []
     watch = MemoryWatch(graph.what)
@@ -131,18 +132,20 @@ def _pieces(graph: Graph, partition: Partition, slot: int) -> list[Piece]:
 
 def _exchange(comm: Any, pieces: list[Piece], rounds: int,
               kinds: list[Any]) -> tuple[AnyArray, AnyArray, AnyArray | None]:
-    """Send pieces to their owners, a piece of each slot at a time; the edges that come, in order.
+    """Send pieces to their owners, one piece of each slot at a time; return the edges that come.
+
+    The edges are in the order of the graph.
 
     Args:
-        pieces: of this slot, the last one first; they are gone afterwards.
-        rounds: the most pieces of a slot.
+        pieces: the pieces of this slot, the last one first; the list is emptied.
+        rounds: the greatest number of pieces of any slot.
         kinds: dtypes of the arrays of a piece.
     """
     none = np.zeros(comm.size, np.int64)
     sums = sum((counts for counts, _ in pieces), none)
     coming = np.zeros(comm.size, np.int64)
     comm.Alltoall(sums, coming)
-    at = np.concatenate([[0], np.cumsum(coming)[:-1]])  # where edges of each slot go next
+    at = np.concatenate([[0], np.cumsum(coming)[:-1]])  # the next place for edges of each slot
     found = [np.empty(int(coming.sum()), kind) for kind in kinds]
     for _ in range(rounds):
         counts, arrays = pieces.pop() if pieces else (none, [np.zeros(0, kind) for kind in kinds])
@@ -160,5 +163,5 @@ def _exchange(comm: Any, pieces: list[Piece], rounds: int,
 
 
 def buffer(array: AnyArray, counts: AnyArray) -> list[Any]:
-    """An array and the stretches of it for each slot, as mpi4py takes them."""
+    """Return an array and its stretches for each slot, in the form that mpi4py takes."""
     return [array, (counts.tolist(), (np.cumsum(counts) - counts).tolist())]

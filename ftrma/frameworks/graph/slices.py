@@ -11,14 +11,14 @@ import numpy as np
 from . import kernels, shuffle
 from .references import EdgeArrays, Floats, Ints
 
-LARGE = 1 << 62  # more than any id
+LARGE = 1 << 62  # greater than any id
 
 
 class Extremes(NamedTuple):
-    """The largest and the least id of edges, their number, and their least weight.
+    """The largest and the least id of edges, the number of edges, and the least weight.
 
-    Without edges these are -1, a large number, 0 and infinity; -2 is the largest one if the edges
-    are not known. The weight is NaN if there are no weights.
+    Without edges these are -1, `LARGE`, 0 and infinity. The largest id is -2 if the edges are not
+    known. The weight is NaN if there are no weights.
     """
 
     most: int = -2
@@ -28,18 +28,18 @@ class Extremes(NamedTuple):
 
 
 def extremes(chunks: Iterator[EdgeArrays]) -> Extremes:
-    """The extremes of edges."""
+    """Return the extremes of edges."""
     return together([Extremes(-1), *(_extremes(*chunk) for chunk in chunks)])
 
 
 def _extremes(source: Ints, target: Ints, weight: Floats | None) -> Extremes:
-    """The extremes of one edge or more."""
+    """Return the extremes of one or more edges."""
     return Extremes(int(max(source.max(), target.max())), int(min(source.min(), target.min())),
                     len(source), math.nan if weight is None else float(np.fmin.reduce(weight)))
 
 
 def together(found: Sequence[Extremes]) -> Extremes:
-    """The extremes of edges of which some have these."""
+    """Return the extremes of all edges, from the extremes of parts of them."""
     mosts, leasts, edges, weights = zip(*found, strict=True)
     bare = any(weight != weight for weight in weights)
     return Extremes(max(mosts), min(leasts), sum(edges), math.nan if bare else min(weights))
@@ -51,15 +51,15 @@ class Sliced:
     A slice that was looked at is held until it is used, so that it is read once.
 
     Args:
-        comm: of the slots that read the file at the same time.
+        comm: the slots that read the file at the same time.
         key: tells the edges, and the file's state, from all others.
-        read: gives the edges of slice i of so many, a chunk at a time; no chunk is empty. Slots may
-            communicate in it, in front of the first chunk.
-        sums: gives numbers of what `read` has read last, by which `check` knows whether all of it
-            is right; `check` raises ValueError if it is not.
+        read: called with i and a number of slices, yields the edges of slice i, a chunk at a time;
+            no chunk is empty. Slots may communicate in it before the first chunk.
+        sums: returns numbers about the data that `read` has read last; `check` gets those of all
+            slots, and raises ValueError if the data is not right.
     """
 
-    seen: ClassVar[dict[tuple[str, int, int], Extremes]] = {}  # by this process, of whole files
+    seen: ClassVar[dict[tuple[str, int, int], Extremes]] = {}  # of whole files, by this process
 
     def __init__(self, comm: Any, key: str,
                  read: Callable[[int, int], Iterator[EdgeArrays]],
@@ -69,7 +69,7 @@ class Sliced:
         self._held: list[tuple[Any, Any, Floats | None]] | None = None
 
     def slices(self, i: int, many: int) -> Iterator[EdgeArrays]:
-        """The edges of slice i of so many, see `parts.Graph`."""
+        """Yield the edges of slice i of `many`, see `parts.Graph`."""
         if self._held is None or (i, many) != (self.comm.rank, self.comm.size):
             yield from self.read(i, many)
             return
@@ -80,10 +80,10 @@ class Sliced:
             yield source.astype(np.int64), target.astype(np.int64), weight
 
     def look(self) -> Extremes:
-        """The extremes of the whole file, which is read if none of the slots has seen it.
+        """Return the extremes of the whole file, which is read if no slot has seen it.
 
         Raises:
-            ValueError: an edge cannot be read; on all slots.
+            ValueError: an edge cannot be read; raised on all slots.
 
         MPI: collective over all slots.
         """
@@ -105,13 +105,15 @@ class Sliced:
 
     def _all(self, mine: Extremes, sums: tuple[int, ...] = (),
              problem: str = "") -> tuple[list[Extremes], list[list[int]]]:
-        """The extremes that each slot has, and by number the sums of each."""
+        """Return the extremes of each slot, and for each of the sums a list of all slots' values.
+        """
         *columns, weights = shuffle.agree(self.comm, (*mine[:3], *sums, mine.weight), problem)
         return ([Extremes(*each) for each in zip(*columns[:3], weights, strict=True)],
                 columns[3:])
 
     def _holding(self) -> Iterator[Extremes]:
-        """The extremes of each chunk of this slot's edges, which are held, in short."""
+        """Yield the extremes of each chunk of this slot's edges, and hold the edges in short form.
+        """
         held: list[tuple[Any, Any, Floats | None]] = []
         for source, target, weight in self.read(self.comm.rank, self.comm.size):
             found = _extremes(source, target, weight)

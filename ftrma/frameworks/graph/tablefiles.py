@@ -15,7 +15,7 @@ from .references import AnyArray, EdgeArrays
 from .slices import Sliced
 from .textguess import Wishes
 
-ROWS = 1 << 20  # of a group in a Parquet file that one slot reads; a multiple of BATCH
+ROWS = 1 << 20  # rows of a group in a Parquet file that one slot reads; a multiple of BATCH
 BATCH = 1 << 18  # rows that are read at a time
 
 Frame = tuple[AnyArray, AnyArray, AnyArray | None]  # sources, targets, weights
@@ -23,12 +23,12 @@ Frame = tuple[AnyArray, AnyArray, AnyArray | None]  # sources, targets, weights
 
 def table(path: Source, name: str, wishes: Wishes, key: str = "",
           comm: Any = None) -> tuple[Graph, str]:
-    """The graph of a Parquet or Arrow file, and how its weights are read.
+    """Return the graph of a Parquet or Arrow file, and how its weights are read.
 
-    Columns are chosen by their names, as those of a text with a header are.
+    Columns are chosen by their names, as those of a text with a header.
 
     Args:
-        key, comm: see `slices.Sliced`; None: this slot reads the file alone.
+        key, comm: see `slices.Sliced`; if `comm` is None, this slot reads the file alone.
 
     Raises:
         ValueError: pyarrow is not installed, the file is damaged, or has no such columns.
@@ -78,7 +78,7 @@ def table(path: Source, name: str, wishes: Wishes, key: str = "",
 
 
 def _told(name: str, call: Callable[[], Any]) -> Any:
-    """Errors of pyarrow become words."""
+    """Make a call; turn errors of pyarrow into a ValueError with words for users."""
     import pyarrow
     try:
         return call()
@@ -92,14 +92,14 @@ class _Parquet:
     def __init__(self, path: Source) -> None:
         from pyarrow import parquet
 
-        # Buffers of threads are slow to be given back: measured, 58 MB were left of 80 MB read.
+        # Threads free their buffers late: measured, 58 MB of 80 MB that were read stayed in use.
         self._file = parquet.ParquetFile(path, memory_map=True, pre_buffer=False)
         schema, head = self._file.schema_arrow, self._file.metadata
         self.names, self.types, self.rows = schema.names, schema.types, head.num_rows
         self._groups = [head.row_group(group).num_rows for group in range(head.num_row_groups)]
 
     def begins(self) -> list[int]:
-        """The first rows of the stretches that slices consist of, and the end."""
+        """Return the first rows of the stretches of which slices consist, and the end."""
         found: list[int] = []
         at = 0
         for rows in self._groups:
@@ -108,7 +108,7 @@ class _Parquet:
         return [*found, at]
 
     def batches(self, wanted: Sequence[int], first: int, last: int) -> Iterator[list[Any]]:
-        """Some columns of rows first to last - 1. A group of rows that has some of them is read."""
+        """Yield some columns of rows first to last - 1; groups of rows are read as a whole."""
         names = [self.names[i] for i in wanted]
         twice = len(set(self.names)) < len(self.names)  # such columns have no name of their own
         begin = 0
@@ -157,7 +157,7 @@ def _open(path: Source) -> Any:
 
 
 def _edges(frames: Iterator[Frame], name: str, base: int) -> Iterator[EdgeArrays]:
-    """Edges of ids that are numbers; no chunk is empty."""
+    """Yield edges of ids that are numbers; no chunk is empty."""
     for source, target, weight in frames:
         if len(source):
             a, b, weights = edge_arrays(source, target, weight, name)
@@ -170,11 +170,11 @@ def _check_base(least: int, name: str, wishes: Wishes) -> None:
 
 
 def of_frames(frames: Any, name: str, wishes: Wishes) -> Graph:
-    """The graph of columns of ids, and of weights, that come a stretch at a time.
+    """Return the graph of columns of ids and weights that come a stretch at a time.
 
     Args:
-        frames: gives sources, targets and weights of all edges, a stretch at a time, the same at
-            each call. Ids are whole numbers, or any others, which become `Graph.names`.
+        frames: yields sources, targets and weights of all edges, a stretch at a time, the same at
+            each call. Ids are whole numbers, or other objects, which become `Graph.names`.
     """
     first = next(iter(frames()), None)
     labelled = wishes.labels if wishes.labels is not None else (
@@ -188,7 +188,7 @@ def of_frames(frames: Any, name: str, wishes: Wishes) -> Graph:
                 for word in ids.tolist():
                     number.setdefault(word, len(number))
         elif len(source):
-            edge_arrays(source, target, weight, name)  # refuses what cannot be
+            edge_arrays(source, target, weight, name)  # refuses arrays that are not valid
             most = max(most, int(source.max()), int(target.max()))
             least = min(least, int(source.min()), int(target.min()))
     base = int(wishes.one_based and not labelled)

@@ -1,7 +1,7 @@
 """Edges of text files: edge lists, Matrix Market, METIS and DIMACS.
 
-A text is read a stretch of lines at a time, anew for each part that is made, so a slot has no more
-in memory than it keeps.
+A text is read a stretch of lines at a time, and read again for each part that is made. So a slot
+has hardly more in memory than the part that it keeps.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Text:
     """A text in a file.
 
     Attributes:
-        lines: gives the text of blocks first to last - 1, (0, None): of all.
-        blocks: number of the blocks; 0: the text can be read from its beginning alone.
-        first: lines that end in block 0, as far as the sample has them.
+        lines: yields the text of blocks first to last - 1; (0, None): of all blocks.
+        blocks: number of the blocks; 0: the text can only be read from its beginning.
+        first: number of lines that end in block 0, as far as the sample has them.
         key: tells the file and its state from others.
-        comm: of slots that all read the text now; None: this slot reads it alone.
+        comm: the slots that all read the text now; None: this slot reads it alone.
     """
 
     lines: Stretches
@@ -49,15 +49,15 @@ class Text:
 
 
 def graph_of(text: Text, n: int | None, wishes: Wishes) -> tuple[Graph, str]:
-    """The graph of a text, and how it is read, for people.
+    """Return the graph of a text, and a text that says how it is read.
 
     Args:
-        n: vertices, if the user says how many.
+        n: number of vertices, if the user gives it.
 
     MPI: collective over the text's slots, if there are some.
 
     Raises:
-        ValueError: the text is no graph, or not as the user wishes to read it.
+        ValueError: the text is no graph, or cannot be read as the user wishes.
     """
     lines, name, sample, whole = text.lines, text.name, text.sample, text.whole
     if sample[:2] in UTF16:
@@ -82,7 +82,7 @@ def graph_of(text: Text, n: int | None, wishes: Wishes) -> tuple[Graph, str]:
 
 
 def _with_head(text: Text, head: Head, kind: str, *, counted: bool) -> tuple[Graph, str]:
-    """The graph of a file whose head says how many vertices and edges it has."""
+    """Return the graph of a file whose head says how many vertices and edges it has."""
     def check(count: int) -> None:
         if counted and count != head.entries:
             raise ValueError(f"{text.name}: cannot be read as .mtx: it has {count} entries, and "
@@ -117,7 +117,7 @@ def _with_head(text: Text, head: Head, kind: str, *, counted: bool) -> tuple[Gra
 
 
 def edges(lines: Stretches, form: TextForm, name: str) -> Iterator[EdgeArrays]:
-    """All edges of lines of a form, a stretch at a time; no chunk is empty."""
+    """Yield all edges of lines of a form, a stretch at a time; no chunk is empty."""
     for text, line0 in stretches(lines, form.skip):
         found = edgekernels.parse(text, name, line0, form)
         if len(found[0]):
@@ -125,7 +125,7 @@ def edges(lines: Stretches, form: TextForm, name: str) -> Iterator[EdgeArrays]:
 
 
 def stretches(lines: Stretches, skip: int) -> Iterator[tuple[bytes, int]]:
-    """The text behind some lines, a stretch at a time, with the number of lines in front."""
+    """Yield the text after some lines, a stretch at a time, with the number of lines before it."""
     line0 = 0
     for text in lines():
         begin = 0
@@ -139,7 +139,7 @@ def stretches(lines: Stretches, skip: int) -> Iterator[tuple[bytes, int]]:
 
 
 def _numbered(text: Text, form: TextForm, n: int | None) -> tuple[Graph, str]:
-    """The graph of an edge list whose ids are numbers; and its ids in words."""
+    """Return the graph of an edge list whose ids are numbers, and words about its ids."""
     def chunks() -> Iterator[EdgeArrays]:
         return edges(text.lines, form, text.name)
 
@@ -158,8 +158,8 @@ def _numbered(text: Text, form: TextForm, n: int | None) -> tuple[Graph, str]:
 
 
 def _sliced(text: Text, form: TextForm) -> Sliced | None:
-    """The edges of a text of which each slot reads some blocks; None: it is read whole."""
-    comm, head = text.comm, form.skip <= text.first  # all that is left out lies in block 0
+    """Return the edges of a text of which each slot reads some blocks; None: it is read whole."""
+    comm, head = text.comm, form.skip <= text.first  # all lines that are skipped are in block 0
     if not text.blocks or not head or comm is None or comm.size == 1:
         return None
 
@@ -180,7 +180,10 @@ def _sliced(text: Text, form: TextForm) -> Sliced | None:
 
 
 def _labelled(lines: Stretches, form: TextForm, name: str, n: int | None) -> tuple[Graph, str]:
-    """The graph of an edge list whose ids are words, numbered as they come; and that in words."""
+    """Return the graph of an edge list whose ids are words, and words about its ids.
+
+    The ids are numbered in the order in which they appear.
+    """
     if n is not None:
         raise ValueError(f"{name}: n {n}, and ids that are words, which say how many there are; "
                          "leave n out")
@@ -211,7 +214,7 @@ def _labelled(lines: Stretches, form: TextForm, name: str, n: int | None) -> tup
 
 def _words(text: bytes, line0: int, form: TextForm,
            name: str) -> tuple[list[str], list[str], list[float] | None]:
-    """Sources, targets and weights of lines whose ids are words."""
+    """Return sources, targets and weights of lines whose ids are words."""
     sources: list[str] = []
     targets: list[str] = []
     weights: list[float] = []
@@ -246,7 +249,7 @@ def _row(line: bytes, separator: str, where: str) -> list[bytes]:
 
 
 def _neighbours(lines: Stretches, head: Metis, name: str) -> Iterator[EdgeArrays]:
-    """The edges of a METIS file, whose lines are the vertices."""
+    """Yield the edges of a METIS file, whose lines are the vertices."""
     vertex, count, step = 0, 0, 1 + head.weighted
     for text, line0 in stretches(lines, head.skip):
         rows = [(number, line.split()) for number, line in enumerate(text.splitlines(), line0 + 1)

@@ -24,15 +24,15 @@ COMMENTS = (b"#", b"%", b"//")
 
 @dataclass(frozen=True)
 class TextForm:
-    """The form of lines that have an edge each. Columns are counted from 0.
+    """The form of lines with an edge each. Columns are counted from 0.
 
     Attributes:
         separator: a character between fields; "": any number of blanks, tabs and commas.
-        source, target, weight: their columns; None: there are no weights.
-        columns: of each line; 0: any number that has those that are read.
-        mark: only lines that begin with this character have an edge; "": all have one.
+        source, target, weight: the columns of these; None: there are no weights.
+        columns: number of columns of each line; 0: any number that includes the columns to read.
+        mark: only lines that begin with this character have an edge; "": all lines have an edge.
         base: the id that is read as 0.
-        skip: lines at the beginning that are left out, such as a line of names.
+        skip: number of lines at the beginning that are left out, such as a line of names.
     """
 
     separator: str = ""
@@ -58,22 +58,22 @@ def parse(text: bytes, what: str, line0: int, form: TextForm = PAIRS) -> EdgeArr
 
 
 def is_left_out(line: bytes, form: TextForm) -> bool:
-    """A line has no edge: it is empty, or a comment, or has not the mark."""
+    """Say whether a line has no edge: it is empty, or a comment, or does not have the mark."""
     line = line.lstrip(_blanks(form.separator))
     return (not line or line.startswith(COMMENTS)
             or not line.startswith(form.mark.encode()))
 
 
 def _blanks(separator: str) -> bytes:
-    """Characters that stand around fields and mean nothing."""
+    """Return the characters around fields that mean nothing."""
     return {"": b" \t,", "\t": b" "}.get(separator, b" \t")
 
 
 def fields(line: bytes, separator: str, where: str) -> list[bytes]:
-    """The fields of a line, without blanks and quotes around them.
+    """Return the fields of a line, without blanks and quotes around them.
 
     Raises:
-        ValueError: a quote is not closed, or something else is behind it.
+        ValueError: a quote is not closed, or other characters follow it.
     """
     found, blanks, last = [], _blanks(separator), len(line)
     end = re.compile(re.escape(separator.encode()) if separator else b"[ \t,]")
@@ -101,7 +101,7 @@ def fields(line: bytes, separator: str, where: str) -> list[bytes]:
 
 
 def edge(line: bytes, where: str, form: TextForm) -> tuple[int, int, float | None] | None:
-    """The edge in a line of text; None: the line has none.
+    """Return the edge in a line of text; None: the line has no edge.
 
     Args:
         where: place of the line, for errors.
@@ -124,7 +124,7 @@ def check_width(words: Sequence[bytes], form: TextForm, where: str) -> None:
     """Refuse a line that has more or fewer columns than its form.
 
     Raises:
-        ValueError: with the place of the line, and the remedy.
+        ValueError: the line is refused; the text has its place, and the remedy.
     """
     if form.columns and len(words) != form.columns:
         lacks = f"{_shown(words[0])} has no target; " if len(words) == 1 else ""
@@ -138,10 +138,10 @@ def check_width(words: Sequence[bytes], form: TextForm, where: str) -> None:
 
 
 def weight_of(word: bytes, where: str) -> float:
-    """The weight that a word is.
+    """Return the weight that a word stands for.
 
     Raises:
-        ValueError: it is no number, or an integer that a float does not hold.
+        ValueError: the word is no number, or an integer that a float does not hold.
     """
     if not NUMBER.fullmatch(word):
         raise ValueError(f"{where}: weight {_shown(word)} is no number")

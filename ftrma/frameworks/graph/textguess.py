@@ -32,15 +32,16 @@ TIMES = ((3 * 10**8, 5 * 10**9), (3 * 10**11, 5 * 10**12))
 
 @dataclass(frozen=True)
 class Wishes:
-    """The user's words about a file: each says what is not to be guessed.
+    """The user's statements about a file, which are not guessed.
 
     Attributes:
-        columns: of source, target and perhaps weight: numbers from 0 on, or names; None: guessed.
-        skip: lines at the beginning that are left out; None: guessed.
-        separator: a character between fields; None: guessed.
-        weighted: True: there are weights; False: they are left out; None: guessed.
+        columns: columns of source, target and perhaps weight: numbers from 0 on, or names; None:
+            they are guessed.
+        skip: number of lines at the beginning that are left out; None: it is guessed.
+        separator: a character between fields; None: it is guessed.
+        weighted: True: there are weights; False: they are ignored; None: it is guessed.
         one_based: the least id is 1.
-        labels: ids are words, not numbers; None: guessed.
+        labels: ids are words, not numbers; None: it is guessed.
     """
 
     columns: tuple[int | str, ...] | None = None
@@ -51,10 +52,10 @@ class Wishes:
     labels: bool | None = None
 
     def check(self, name: str) -> None:
-        """Refuse wishes that cannot be.
+        """Refuse wishes that are not valid.
 
         Raises:
-            ValueError: with the wish, and the remedy.
+            ValueError: a wish is refused; the text has the wish, and the remedy.
         """
         if self.columns is not None and (
                 len(self.columns) not in (2, 3) or len(set(self.columns)) != len(self.columns)
@@ -81,7 +82,7 @@ class Guess:
 
     Attributes:
         labels: ids are words.
-        told: how the weights are read, for people.
+        told: a text that says how the weights are read.
     """
 
     form: TextForm
@@ -93,8 +94,8 @@ def guess(sample: bytes, name: str, wishes: Wishes) -> Guess:
     """Guess the form of an edge list.
 
     Args:
-        sample: the first lines, whole.
-        name: of the file, for errors.
+        sample: the first lines, each of them complete.
+        name: name of the file, for errors.
 
     Raises:
         ValueError: a wish does not fit the text.
@@ -112,7 +113,7 @@ def guess(sample: bytes, name: str, wishes: Wishes) -> Guess:
     else:
         columns = _ends(names)
     weight, told = _weight(rows, names, columns, wishes)
-    # Lines of another width than the first one's are refused, unless the user names columns.
+    # Lines with another number of columns than the first one are refused, unless columns are named.
     width = 0 if wishes.columns is not None else len(names) or (len(rows[0]) if rows else 0)
     form = TextForm(separator, columns[0], columns[1], weight, width,
                     base=int(wishes.one_based), skip=skip)
@@ -126,7 +127,7 @@ def guess(sample: bytes, name: str, wishes: Wishes) -> Guess:
 
 
 def _lines(sample: bytes) -> Iterator[tuple[int, bytes]]:
-    """The first lines that are no comments, with their numbers from 1 on."""
+    """Yield the first lines that are not comments, with their numbers from 1 on."""
     found = 0
     for number, line in enumerate(sample.split(b"\n"), 1):
         line = line.removesuffix(b"\r")
@@ -138,14 +139,14 @@ def _lines(sample: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _separator(lines: Sequence[bytes], given: str | None) -> str:
-    """The character between fields; "": blanks, tabs and commas, any number."""
+    """Return the character between fields; "": any number of blanks, tabs and commas."""
     if given is not None:
         return "" if given == " " else given
     bare = [re.sub(rb'"(?:[^"]|"")*"', b"", line) for line in lines]
     for separator in SEPARATORS:
         counts = [line.count(separator.encode()) for line in bare]
         if counts and counts[0] and 2 * counts.count(counts[0]) > len(counts):
-            return separator  # a line of another count is refused when it is read
+            return separator  # a line with another number of fields is refused when it is read
     return ""
 
 
@@ -154,7 +155,10 @@ def _plain(word: bytes) -> str:
 
 
 def _is_header(rows: Sequence[Sequence[bytes]]) -> bool:
-    """The first row has names of columns: no number, and known names, or ids below them."""
+    """Say whether the first row has names of columns.
+
+    It has no numbers then, and either known names, or numbers below them in the columns of ids.
+    """
     if not rows or len(rows[0]) < 2 or any(NUMBER.fullmatch(word) for word in rows[0]):
         return False
     names = {_plain(word) for word in rows[0]}
@@ -164,7 +168,7 @@ def _is_header(rows: Sequence[Sequence[bytes]]) -> bool:
 
 
 def _column(column: int | str, names: Sequence[str], name: str) -> int:
-    """The number of a column that is given by its number or its name."""
+    """Return the number of a column that is given by its number or its name."""
     if isinstance(column, int):
         return column
     if _plain(column.encode()) in names:
@@ -174,7 +178,7 @@ def _column(column: int | str, names: Sequence[str], name: str) -> int:
 
 
 def _ends(names: Sequence[str]) -> list[int]:
-    """The columns of source and target: by their names, else the first two."""
+    """Return the columns of source and target: by their names, else the first two."""
     sources = [i for i, word in enumerate(names) if word in SOURCES]
     targets = [i for i, word in enumerate(names) if word in TARGETS]
     return [sources[0], targets[0]] if sources and targets else [0, 1]
@@ -182,7 +186,7 @@ def _ends(names: Sequence[str]) -> list[int]:
 
 def _weight(rows: Sequence[Sequence[bytes]], names: Sequence[str], columns: Sequence[int],
             wishes: Wishes) -> tuple[int | None, str]:
-    """The column of weights; and that in words."""
+    """Return the column of weights, and a text that says so."""
     width = len(names) or (len(rows[0]) if rows else 0)
     others = [i for i in range(width) if i not in columns[:2]]
     if wishes.weighted is False:
@@ -217,10 +221,10 @@ def _weight(rows: Sequence[Sequence[bytes]], names: Sequence[str], columns: Sequ
 
 def columns_of(names: Sequence[str], name: str,
                wishes: Wishes) -> tuple[int, int, int | None, str]:
-    """The columns of source, target and weight in a table whose columns have names.
+    """Return the columns of source, target and weight in a table whose columns have names.
 
     Returns:
-        Their numbers, and how the weights are read, for people.
+        Their numbers, and a text that says how the weights are read.
 
     Raises:
         ValueError: a wish does not fit the table.

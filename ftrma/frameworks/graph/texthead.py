@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .textform import TextForm
 
-LINES = 1000  # that are looked at, of more
+LINES = 1000  # most lines that are looked at
 DIMACS = re.compile(rb"p[ \t]+([a-z]+)[ \t]+([0-9]+)[ \t]+([0-9]+)\s*", re.IGNORECASE)
 
 
@@ -16,9 +16,9 @@ class Head:
     """The beginning of a file that says how many vertices and edges it has.
 
     Attributes:
-        n, entries: vertices; lines that have an edge.
-        both: each edge is there in one direction, and means both; "skew": the other one has the
-            weight negated.
+        n, entries: number of vertices, and of lines that have an edge.
+        both: each line has an edge in one direction and stands for both; "skew": the edge in the
+            other direction has the negative weight.
     """
 
     form: TextForm
@@ -28,10 +28,10 @@ class Head:
 
 
 def matrix_market(sample: bytes, name: str) -> Head:
-    """The head of a Matrix Market file in coordinate format.
+    """Return the head of a Matrix Market file in coordinate format.
 
     Raises:
-        ValueError: it is damaged, or no matrix of a graph.
+        ValueError: the head is damaged, or the matrix is not that of a graph.
 
     Source: R. Boisvert, R. Pozo, K. Remington, "The Matrix Market Exchange Formats", 1996.
     """
@@ -65,9 +65,10 @@ def matrix_market(sample: bytes, name: str) -> Head:
 
 
 def dimacs(sample: bytes) -> Head | None:
-    """The head of a file of the DIMACS challenges; None: it is none.
+    """Return the head of a file of the DIMACS challenges; None: it is no such file.
 
-    Shortest paths and flows have arcs (lines ``a``), colouring and cliques edges (lines ``e``).
+    Files for shortest paths and flows have arcs (lines ``a``), files for colouring and cliques have
+    edges (lines ``e``).
 
     Source: challenges 1 (1991), 2 (1993) and 9 (2006) of DIMACS.
     """
@@ -88,12 +89,12 @@ def dimacs(sample: bytes) -> Head | None:
 
 @dataclass(frozen=True)
 class Metis:
-    """The head of a METIS file: a line of each vertex has its neighbours, from 1 on.
+    """The head of a METIS file, in which a line for each vertex has its neighbours, from 1 on.
 
     Attributes:
-        front: words of a line in front of the neighbours: a size and weights of the vertex.
-        weighted: behind each neighbour is the weight of the edge.
-        skip: lines up to the head.
+        front: number of words in a line before the neighbours: a size and weights of the vertex.
+        weighted: after each neighbour comes the weight of the edge.
+        skip: number of lines up to the head.
     """
 
     n: int
@@ -104,11 +105,11 @@ class Metis:
 
 
 def metis(sample: bytes, whole: bool) -> Metis | None:
-    """The head of a file that may be METIS's; None: its first lines show that it is none.
+    """Return the head of a file that may be METIS's; None: its first lines show that it is not.
 
     Args:
         sample: the first lines.
-        whole: there are no other lines.
+        whole: the file has no other lines.
 
     Source: G. Karypis, "METIS: A Software Package for Partitioning ...", manual of version 5.
     """
@@ -143,17 +144,17 @@ def metis(sample: bytes, whole: bool) -> Metis | None:
         symmetric = all(v != w and (w, v) in ends for v, w in ends)
         return head if symmetric and len(counts) == head.n and sum(counts) == 2 * head.edges \
             else None
-    # Lines of an edge list are of one length; those of a regular graph are, too.
+    # The lines of an edge list have equally many words, and so have those of a regular graph.
     if len(set(counts)) == 1 and counts[0] * head.n != 2 * head.edges:
         return None
     return head
 
 
 def refused(sample: bytes, name: str) -> None:
-    """Refuse texts that are no edge lists, in words.
+    """Refuse texts that are not edge lists.
 
     Raises:
-        ValueError: with what the text is, and the remedy.
+        ValueError: the text is none; the message says what it is instead, and the remedy.
     """
     begin = sample.lstrip()[:200].lower()
     kinds = {b"<": "XML, such as GraphML or GEXF", b"{": "JSON", b"[": "JSON",

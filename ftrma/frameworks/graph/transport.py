@@ -1,8 +1,8 @@
 """The slots of a run over MPI: a window with a lane for each pair of slots, and the job's services.
 
-A lane has two halves: one for the even steps, one for the odd ones. The lanes of a step are full
-when all slots have met after it. The next step uses the other halves, and no slot begins the step
-after that before all have met again, so before all have taken what was in these.
+A lane has two halves, one for even steps and one for odd steps. The lanes of a step are complete
+when all slots have met after it. The next step uses the other halves. No slot begins the step after
+that before all slots have met again; by then all have taken the contents of the first halves.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .runner import StepReport
 
 
 def allocate(comm: Any, size: int, *, protected: bool = False) -> Any:
-    """A window of so many bytes of this slot.
+    """Return a window that has `size` bytes at this slot.
 
     MPI: collective over all slots.
     """
@@ -34,9 +34,9 @@ def allocate(comm: Any, size: int, *, protected: bool = False) -> Any:
 
 
 def pass_by(comm: Any) -> None:
-    """Make and free a window in place of that of a run that has ended before a failure.
+    """Make and free a window, in place of the window of a run that ended before a failure.
 
-    Windows are known by the order in which they are made: so those of later runs keep their
+    Windows are identified by the order in which they are made; so windows of later runs keep their
     numbers.
 
     MPI: collective over all slots.
@@ -48,20 +48,22 @@ class WindowTransport:
     """The window of a run, and the dealings of the run with its job.
 
     Args:
-        comm: of the slots.
+        comm: the communicator of the slots.
         interval_s: seconds after which a checkpoint is due; None: the job's interval decides.
-        tell: takes the report of each step.
-        lanes: bytes of each slot's lane to this one, for one step.
-        offsets: where the lanes to each slot begin there, and the size of a half there, for each
-            slot, if both are known; then no slot is asked.
-        make: gives the window, which stays when the run is over; else one is made, and freed.
+        tell: is called with the report of each step.
+        lanes: size in bytes of each slot's lane to this slot, for one step.
+        offsets: for each slot, the place at which this slot's lane begins there, and the size of a
+            half there, if both are known; then no slot is asked.
+        make: returns the window, which stays when the run is over. If it is not given, a window is
+            made, and freed afterwards.
 
     Attributes:
-        at: where the lanes of each slot begin here, (N + 1,).
+        at: the place at which each slot's lane begins here, (N + 1,).
         there, halves: see `offsets`.
 
     MPI: collective over all slots.
-    Fault: its calls unwind when all go back, and leave the window to the attempt's end.
+    Fault: calls raise `Rollback` when all slots go back. The window then stays until the end of the
+        attempt.
     """
 
     def __init__(self, comm: Any, interval_s: float | None, tell: Callable[[StepReport], None],
@@ -92,13 +94,13 @@ class WindowTransport:
     # -- lanes --------------------------------------------------------------------------------
 
     def put(self, step: int, slot: int, data: AnyArray, offset: int = 0) -> None:
-        """Put an array into this slot's lane at another slot, `offset` bytes from its begin."""
+        """Put an array into this slot's lane at another slot, `offset` bytes from its beginning."""
         at = step % 2 * int(self.halves[slot]) + int(self.there[slot]) + offset
         self.window.Put(data.view("u1"), slot, at)
         self._sent.append(data)  # MPI reads it until it is flushed
 
     def everybody(self, mine: AnyArray) -> AnyArray:
-        """Wait until all have put what they put; one record of each slot, (N,).
+        """Wait until the puts of all slots are complete; return a record of each slot, (N,).
 
         MPI: collective over all slots.
         """
@@ -110,7 +112,7 @@ class WindowTransport:
         return found
 
     def lane(self, step: int, slot: int) -> AnyArray:
-        """The bytes that a slot has put here in a step."""
+        """Return the bytes that a slot has put here in a step."""
         half = step % 2 * int(self.at[-1])
         return self.memory[half + self.at[slot] : half + self.at[slot + 1]]
 
