@@ -384,8 +384,9 @@ class Staging:
                 at the beginning of this call, and a version that is begun has to be ended.
 
         Returns:
-            False: nothing has happened; try again later. The previous version is under way, a spare
-            computes the parity of a checksum rank that died, or there is another generation.
+            False: nothing has happened. The previous version is still under way, or a spare
+            computes the parity of a checksum rank that died, so try again later; or the slot's
+            `generation` is another one.
 
         Raises:
             FtrmaError: a version is begun already.

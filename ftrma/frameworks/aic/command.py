@@ -13,8 +13,8 @@ from .. import Invocation
 
 GRAPH_PROGRAMS = ("pagerank", "sssp", "cc", "katz", "adsorption")
 COMPLETION = "mc"
-KINDS = ("rmat", "powerlaw", "lognormal", "grid", "path")  # of graphs that are made
-PLANTED = "planted"  # matrices that are made
+KINDS = ("rmat", "powerlaw", "lognormal", "grid", "path")  # kinds of graphs that are made, not read
+PLANTED = "planted"  # matrices that are made, not read
 MODES = ("virtual", "chandy-lamport", "synchronous", "hybrid", "faic-d")
 GRAPH_APPS = ("aic.py", "aic_programs.py", "aic_oracles.py", "aic_plot.py")
 COMPLETION_APPS = ("aic_mc.py", "aic_plot.py")

@@ -26,7 +26,7 @@ from .rings import Rings, allocate
 from .snapshots import LOG, SnapshotStatistics
 from .worker import HELD, Worker
 
-MOST_MOMENTS = 4096  # of a history; at more, each second one is left out
+MOST_MOMENTS = 4096  # moments in a history; if there are more, every second one is left out
 
 
 @dataclass(frozen=True)

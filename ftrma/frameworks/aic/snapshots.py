@@ -140,7 +140,7 @@ class Snapshots:
                  number: int = 0) -> None:
         self._channels, self._store, self._mode = channels, store, mode
         self._arrays, self._entries, self._clock, self._visit = arrays, entries, clock, visit
-        self._number = number  # of the newest snapshot that this slot has heard of
+        self._number = number  # number of the newest snapshot of which this slot has heard
         self.epoch: Epoch | None = None
         self.history: list[SnapshotStatistics] = []
 

@@ -62,7 +62,7 @@ def add_places(count: int) -> PlaceGroup:
 
     Raises:
         ValueError: there is no room for so many places.
-        RuntimeError: called inside of `atomic` at another place than place zero.
+        RuntimeError: called inside of `atomic`.
 
     MPI: waits for place zero.
     Fault: a place that cannot be started counts as dead, and the reason is printed on the terminal.

@@ -58,7 +58,7 @@ def everywhere(group: PlaceGroup, function: Callable[..., Any], *arguments: Any)
     def call(ordinal: int, place: int) -> None:
         results[ordinal] = control.at(place, function, *arguments)
 
-    call.__qualname__ = f"{function.__name__} everywhere"  # as a trace has it
+    call.__qualname__ = f"{function.__name__} everywhere"  # the name that a trace shows
     with control.finish():
         for ordinal, place in enumerate(group):
             control.async_(call, ordinal, place)

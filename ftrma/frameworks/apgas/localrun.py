@@ -24,7 +24,7 @@ from .team import Team, TeamRevoked
 
 STORE = "runs"  # the store that holds the saved state of all runs of an attempt
 
-RETRIES = 4  # of a recovery while no other death is known, since a death may be told late
+RETRIES = 4  # retries of a recovery while no other death is known, since a death may be told late
 
 Make = Callable[..., Any]
 

@@ -47,7 +47,7 @@ HEAD_BYTES = 64  # head of a half: magic, then the word that publishes
 RECORD = struct.Struct("<IIQQ")
 LARGE_BYTES = 1 << 12  # values of this size or more are not in the words, but follow them
 LEAST_BYTES = 1 << 18  # least size of a half
-SPARE_BYTES = 1 << 26  # most room in a half beside a state, unless a fourth of the state is more
+SPARE_BYTES = 1 << 26  # most room in a half besides a state, unless a fourth of the state is more
 UNIT_BITS = 36  # bits of the published length, in units of 8 bytes; the other bits are the serial
 MODULUS = (1 << 64) - 1
 

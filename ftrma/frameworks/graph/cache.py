@@ -63,7 +63,7 @@ def read(directory: str, graph: Graph, partition: Partition, slot: int) -> Part 
         outfile.tell(f"slot {slot} makes its part of {graph.what} again: {why}", who="graph")
     try:
         return None if arrays is None else Part(**{"weight": None} | arrays)  # type: ignore[arg-type]
-    except TypeError:  # of another ftrma
+    except TypeError:  # another version of ftrma has written it
         return None
 
 

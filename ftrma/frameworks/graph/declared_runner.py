@@ -38,7 +38,7 @@ from .runner import (
 from .runs import runs
 from .transport import pass_by
 
-SOURCES = ("ids", "counts", "there", "halves")  # as `PregelWindow.sources` has them
+SOURCES = ("ids", "counts", "there", "halves")  # the arrays of `PregelWindow.sources`
 INBOX = ("values", "got", "ptr")
 
 

@@ -25,8 +25,8 @@ from .parts import Graph
 from .textform import COMMENTS
 from .textguess import Wishes
 
-TEXT_BYTES = 1 << 22  # of text that are read at a time; no line may be longer
-SAMPLE_BYTES = 1 << 16  # by which the form of a text is known
+TEXT_BYTES = 1 << 22  # bytes of text that are read at a time; no line may be longer
+SAMPLE_BYTES = 1 << 16  # bytes from which the form of a text is guessed
 BOM = b"\xef\xbb\xbf"
 PACKED: dict[bytes, tuple[str, Any]] = {
     b"\x1f\x8b": (".gz", gzip.open),  # RFC 1952
@@ -197,7 +197,7 @@ def _told(name: str) -> Iterator[None]:
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
         raise ValueError(f"{name}: is damaged ({error}); copy or compress it anew") from None
     except OSError as error:
-        if error.errno is None:  # of bz2
+        if error.errno is None:  # an error of bz2
             raise ValueError(f"{name}: is damaged ({error}); copy or compress it anew") from None
         raise ValueError(f"{name}: cannot be read: {error.strerror}; give the path of a file that "
                          "every slot can read") from None

@@ -23,7 +23,7 @@ from .references import AnyArray, Columns, EdgeArrays, Floats, Ints, Mask, Numbe
 
 KINDS = ("hash", "range", "edges")  # of partitions
 PLACED = {"hash": "mixed rounds", "range": "range"}  # in keys of files: changes with the owners
-MOST_VERTICES = 2**44  # of a graph: more than any job has memory for; no product of it wraps
+MOST_VERTICES = 2**44  # more than any job has memory for; no product of such numbers wraps
 
 
 def check_kind(kind: str) -> None:
