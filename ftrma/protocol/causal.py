@@ -1,10 +1,10 @@
 """Decides whether a lost slot can be replayed: causal recovery or rollback. Pure.
 
-A slot's replacement needs its own result log and every other slot's put log, all since the version
-that it starts from, and nothing may have passed between the slots that no log knows of. Anything
-that is missing is an *obstacle*, said in words: everybody goes back to the checkpoint then, or, if
-the user demands causal recovery, the job ends. See section 4.3 of Besta & Hoefler, where the N and
-M flags play this part.
+A slot's replacement needs the slot's own result log and every other slot's put log, all since the
+version that it starts from. Nothing may have passed between the slots that is in no log. If
+anything is missing, that is an *obstacle*, and it is described in words: all slots then go back to
+the checkpoint, or, if the user demands causal recovery, the job ends. The N and M flags in section
+4.3 of Besta & Hoefler have the same purpose.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FOREIGN, FULL, RECOVERED, CHECKSUM, GETS, DEMAND, SETUP, HELD = (
 
 @dataclass(frozen=True)
 class Logs:
-    """Usefulness of a slot's logs for a replay.
+    """State of a slot's logs: whether a replay can use them.
 
     Attributes:
-        broken: why a replay from the version cannot use them, bits FOREIGN .. HELD; -1: they do
-            not reach back to it.
-        call: the MPI call to blame for FOREIGN or HELD.
+        broken: why a replay from the version cannot use them, as bits FOREIGN .. HELD; -1 if they
+            do not reach back to that version.
+        call: the MPI call that caused FOREIGN or HELD.
     """
 
     broken: int = 0
@@ -38,13 +38,13 @@ class Logs:
 class Matters(Enum):
     """When a flag of a slot's logs is an obstacle."""
 
-    ALWAYS = auto()  # messages of this slot can be lost although nobody is replayed
+    ALWAYS = auto()  # this slot's messages can be lost even if no slot is replayed
     IF_LOST = auto()  # some slot must be replayed
     IF_MINE = auto()  # this slot must be replayed
     IF_OTHERS = auto()  # another slot must be replayed, and this one must not
 
 
-# The first flag that is set and matters is told.
+# The words of the first flag that is set and matters are reported.
 FLAGS = (
     (SETUP, Matters.ALWAYS, "slot {slot} calls {call} before its last protect(), which every "
      "replay comes by and none can repeat"),
@@ -75,12 +75,12 @@ def obstacle(
 
     Args:
         policy: "auto", "causal" or "rollback".
-        lost: slots that must be replayed; if there are none no log is read, but messages can be
-            lost that no log covers.
-        logs: of every slot, since `version`.
-        version: of the checkpoint that a replay starts from; 0 is the start of the program.
-        budget_bytes: of each slot's logs.
-        refusal: why a replay that was begun could not go on.
+        lost: slots that must be replayed. If there are none, no log is read, but messages that no
+            log covers can be lost.
+        logs: state of every slot's logs since `version`.
+        version: the checkpoint that a replay starts from; 0 is the start of the program.
+        budget_bytes: memory budget of each slot's logs.
+        refusal: why a replay that had begun could not go on; empty if there was none.
     """
     if policy == "rollback":
         return "the policy is rollback"
@@ -98,7 +98,8 @@ def obstacle(
 
 
 def first_flag(broken: int, slot: int, lost: Sequence[int]) -> str:
-    """The words for the first flag of a slot's logs that is an obstacle; empty if none is."""
+    """Return the words for the first flag of a slot's logs that is an obstacle; empty if none
+    is."""
     mine = slot in lost
     matters = {
         Matters.ALWAYS: True,

@@ -10,17 +10,17 @@ from ..settings.options import SpillInterval
 
 
 class CheckpointPolicy:
-    """The user's wish for the time between checkpoints, and when the last one was.
+    """The time between checkpoints that the user wants, and when the last checkpoint was.
 
     Args:
-        interval: seconds, "daly" or "never"; 0 means every safepoint.
+        interval: seconds, "daly" or "never"; 0 means a checkpoint at every safepoint.
         mtbf_s: for Daly's interval.
 
     Attributes:
-        delta_s: for which the newest checkpoint held the program up; 0 before it is measured.
-        last: when the last one was begun, by the monotonic clock.
-        also: says that one is due for another reason.
-        held: says that none may begin now, though one is due.
+        delta_s: how long the newest checkpoint held the program up; 0 before it is measured.
+        last: when the last checkpoint began, by the monotonic clock.
+        also: says whether a checkpoint is due for another reason.
+        held: says whether no checkpoint may begin now, even if one is due.
     """
 
     def __init__(self, interval: float | str, mtbf_s: float) -> None:
@@ -32,15 +32,15 @@ class CheckpointPolicy:
 
     @property
     def every(self) -> bool:
-        """A checkpoint is taken at every safepoint."""
+        """Say whether a checkpoint is taken at every safepoint."""
         return self.interval == 0
 
     def due(self, size_bytes: Callable[[], int]) -> bool:
         """Say whether the time since the last checkpoint is over.
 
         Args:
-            size_bytes: gives the size of what is protected, from which the time that a checkpoint
-                takes is guessed before it is measured.
+            size_bytes: returns the size of what is protected. Before the time that a checkpoint
+                takes is measured, it is estimated from this size.
         """
         if self.held():
             return False
@@ -62,8 +62,8 @@ class SpillPolicy:
         mtbf_s: for Daly's interval.
 
     Attributes:
-        cost_s: from naming the newest version to its manifest; 0 before it is known.
-        asked: the program has asked for one.
+        cost_s: time from naming the newest version to writing its manifest; 0 before it is known.
+        asked: the program has asked for a checkpoint in files.
     """
 
     def __init__(self, interval: SpillInterval, mtbf_s: float) -> None:
@@ -75,7 +75,7 @@ class SpillPolicy:
 
     @property
     def due(self) -> bool:
-        """A checkpoint is wanted, since one is to be written."""
+        """Say whether a checkpoint is wanted because one is to be written to files."""
         if self.asked:
             return True
         if self.interval.every:

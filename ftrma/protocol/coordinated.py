@@ -1,23 +1,23 @@
 """The slots' side of coordinated checkpoints: when one is due, and how a slot takes its part.
 
-Place. A checkpoint is taken at a safepoint, which the program marks, since windows and declared
-state are consistent with each other there. Both schemes of section 3.1.2 of Besta & Hoefler are the
-same here: accesses are complete when their call returns, so RMA-consistency needs a barrier of all
-slots at the same safepoint and nothing else. In the Gsync scheme the safepoint follows a fence. In
-the Locks scheme no exclusive lock may be held (LC = 0), or a slot that waits for it would never
-arrive.
+Place. A checkpoint is taken at a safepoint, which the program marks: windows and declared state are
+consistent with each other there. The two schemes of section 3.1.2 of Besta & Hoefler do not differ
+here: an access is complete when its call returns, so RMA-consistency needs nothing but a barrier of
+all slots at the same safepoint. In the Gsync scheme the safepoint follows a fence. In the Locks
+scheme no exclusive lock may be held (LC = 0), since a slot that waits for it would never arrive.
 
 Time. A checkpoint is taken after Daly's interval, and when one is wanted: after a causal recovery,
-whose dead process has left no put log; when logs were lost or ran over; when a demand checkpoint
-could not help (see `demand`); when the job is to end behind it (`Words.halt`). Slot 0 looks at the
-clock at its safepoints and names a target: the ordinal of a safepoint that no slot has passed. A
-slot publishes its ordinal before it reads the target, and slot 0 writes the target before it reads
-the ordinals: so slot 0 sees a slot that might have missed the target, and moves the target on. It
-arrives at the target itself after that, so no checkpoint begins before the target is final.
+because the dead process has left no put log; when logs were lost or ran over their budget; when a
+demand checkpoint could not help (see `demand`); when the job is to end behind a checkpoint
+(`Words.halt`). Slot 0 looks at the clock at its safepoints and names a target: the ordinal of a
+safepoint that no slot has passed. A slot publishes its ordinal before it reads the target, and slot
+0 writes the target before it reads the ordinals. So slot 0 sees every slot that might have missed
+the target, and moves the target on. Only then does slot 0 itself arrive at the target, so no
+checkpoint begins before the target is final.
 
 Steps. ``csrc/vault/checkpoint.c`` describes them. The program is held up from the first barrier
-until the last slot has staged; the checksum ranks sum, commit and fold while it computes (see
-`server`).
+until the last slot has staged; the checksum ranks sum, commit and fold while the program computes
+(see `server`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ..vault.vault import Regions, Vault
 from .checkpoint_policy import CheckpointPolicy
 from .staging import parities_are_folded, publish, writing
 
-END_LOOK_S = 0.005  # between looks of slots that wait for an end: no haste, and no load
+END_LOOK_S = 0.005  # how often slots that wait for an end look: rarely, so that they cause no load
 
 
 def choose_target(view: JobView) -> None:
@@ -56,12 +56,13 @@ def arrive_if_due(
     size_bytes: Callable[[], int], take: bool | None = None,
     settle: Callable[[int], None] | None = None,
 ) -> bool:
-    """Say whether all slots checkpoint at this safepoint; waits for the others if so.
+    """Say whether all slots checkpoint at this safepoint; if so, wait for the others.
 
     Args:
-        ordinal: of this safepoint, from 1.
+        ordinal: the number of this safepoint, counted from 1.
         size_bytes: see `CheckpointPolicy.due`.
-        take: what the program says, the same on all slots; None: it leaves that to the policy.
+        take: whether the program wants a checkpoint here, the same on all slots; None leaves that
+            to the policy.
         settle: called with `ordinal` before the others are waited for, see `SlotStaging.settle`.
     """
     view.words.me.ordinal = ordinal
@@ -95,8 +96,8 @@ def is_target(
 
 
 def arrive(view: JobView, ordinal: int, *, targeted: bool) -> bool:
-    """Wait for all slots at a safepoint; False if the target has been moved on meanwhile."""
-    while not job.windows_flush():  # before anybody takes this slot for arrived
+    """Wait for all slots at a safepoint; return False if the target was moved on meanwhile."""
+    while not job.windows_flush():  # before others see that this slot has arrived
         view.unwind_if_alarmed()
     while True:
         ended = view.arrive(ordinal, targeted=targeted)
@@ -108,9 +109,10 @@ def arrive(view: JobView, ordinal: int, *, targeted: bool) -> bool:
 def await_end(view: JobView, slot: Slot, ordinal: int) -> None:
     """Wait for the end of the launch, if it was asked for and the checkpoint for it was taken here.
 
-    What a slot computed or printed behind that checkpoint would be done once more when the job goes
-    on. The wait ends, too, if the end is not wanted any more. A failure is repaired meanwhile; the
-    replacement of a slot writes the slot's part into files, from the vault that was rebuilt.
+    Without this wait, whatever a slot computed or printed behind that checkpoint would be done once
+    more when the job goes on. The wait also ends if the end is not wanted any more. A failure is
+    repaired meanwhile; the replacement of a slot then writes the slot's part into files, from the
+    vault that was rebuilt.
     """
     words = view.words
     while words.halt and words.halting == ordinal:
@@ -126,15 +128,15 @@ def take_checkpoint(view: JobView, vault: Vault, regions: Regions, record: dict[
                     ) -> tuple[Version, float]:
     """Take this slot's part of a coordinated checkpoint; all slots are at the same safepoint.
 
-    If a failure is repaired in place meanwhile, staged blocks are undone and the slots begin again.
-    They do not begin again if the version was committed before the repair, nor if one slot had seen
-    that all had staged and had gone on: then all give this checkpoint up.
+    If a failure is repaired in place meanwhile, staged blocks are undone and the slots begin again,
+    with two exceptions. If the version was committed before the repair, the checkpoint is done. If
+    one slot had already seen that all had staged, and had gone on, all give this checkpoint up.
 
     Args:
         begins: called with a version before it is staged.
 
     Returns:
-        The version that this slot has staged, 0 if it was given up, and the seconds for which the
+        The version that this slot has staged (0 if it was given up), and the seconds for which the
         program was held up.
     """
     if logs.exclusive_locks():
@@ -154,13 +156,14 @@ def take_checkpoint(view: JobView, vault: Vault, regions: Regions, record: dict[
         elif view.words.committed >= version:
             taken = version
             break  # it was committed before the repair
-    view.ring()  # no sooner: slots that still stage need the cores
+    view.ring()  # not earlier: slots that still stage need the cores
     return taken, (job.now_ns() - began) / 1e9
 
 
 def stage(view: JobView, vault: Vault, version: Version, regions: Regions,
           record: dict[str, Any], began: int) -> bool:
-    """Stage a version and wait until all slots have; False if a repair came between."""
+    """Stage a version and wait until all slots have done so; return False if a repair interrupted
+    this."""
     if not view.admit(version):
         view.unwind_if_alarmed()
         return False

@@ -13,7 +13,7 @@ from .failure_state import has_begun
 
 
 def report_deaths(view: JobView) -> None:
-    """Put every death that is not yet in the job's story there, once."""
+    """Add each death that is not yet in the job's story to it, once."""
     told = view.claimant if view.tells_deaths else ""
     for p in view.all_procs():
         process = view.words.process(p)
@@ -41,12 +41,12 @@ def report_deaths(view: JobView) -> None:
 def report_deaths_of_servers(view: JobView) -> None:
     """Report deaths if a checksum rank or a spare has died.
 
-    The leader of a repair reports the deaths of slots, with the roles that they had; a framework
-    that is told of deaths has no repair of them.
+    Deaths of slots are reported by the leader of a repair, with the roles that they had. Where a
+    framework is told of deaths, they cause no repair, and slot 0's process reports them.
     """
     others = set(view.all_procs())
     if view.tells_deaths and view.several_nodes:
-        return  # slot 0's process reports them as it tells them
+        return  # slot 0's process reports them when it tells the framework
     if not view.tells_deaths:
         others -= set(view.slot_holders())
     if any(words.dead and not words.reported for words in map(view.words.process, others)):
@@ -77,9 +77,9 @@ def progress_at_death(
 
 
 def note_lost_results(view: JobView, checksum: int) -> None:
-    """Note that the result logs are lost which a dead checksum rank held.
+    """Note that the result logs that a dead checksum rank held are lost.
 
-    The first checksum rank of a group holds those of the group's slots.
+    The first checksum rank of a group holds the result logs of the group's slots.
     """
     group = view.layout.group_of_checksum(checksum)
     if checksum == view.layout.checksums_of(group)[0]:

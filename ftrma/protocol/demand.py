@@ -1,17 +1,18 @@
 """Demand checkpoints: a slot checkpoints on its own because logs run short (section 6.2).
 
-When a slot's logs come near their budget, it asks the slot with the largest share in them for a
-checkpoint, and those with nearly as much. They take it at their next safepoint; nobody waits, and
-all slots free the log records that the checkpoint holds (``csrc/log/demand.c`` says which these
-are, and why the slot may copy its windows while others access them).
+When a slot's logs come near their budget, it asks for a checkpoint the slot with the largest share
+in them, and every slot with nearly as much. A slot that is asked takes it at its next safepoint.
+Nobody waits, and all slots free the log records whose effects the checkpoint holds
+(``csrc/log/demand.c`` says which records these are, and why the slot may copy its windows while
+others access them).
 
-The checkpoint lies in a vault of its own beside the slot's result log. Like that log it counts as
-held by the checksum rank of the group. The slot's part of the committed version stays as it is, for
-rollbacks.
+The checkpoint lies in a vault of its own beside the slot's result log. Like that log, it counts as
+held by the first checksum rank of the group. The slot's part of the committed version stays as it
+is, for rollbacks.
 
-In mode *bulk* two vaults take turns: the checkpoint in force is there until the next is complete.
-This takes twice the slot's protected bytes. In mode *stream* one vault is written over. This takes
-the protected bytes once, but a slot that dies meanwhile cannot be replayed.
+In mode *bulk* two vaults take turns: the checkpoint in force is kept until the next one is
+complete. This takes twice the slot's protected bytes. In mode *stream* one vault is written over.
+This takes the protected bytes once, but a slot that dies meanwhile cannot be replayed.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from ..native import job, logs, vaults
 from ..native.shared import Slot
 from ..vault.vault import Regions, Vault
 
-MUCH = 0.05  # the user is told when a slot spends this share of its time
+MUCH = 0.05  # the user is told when demand checkpoints take this share of a slot's time
 MEASURED_S = 5.0  # time for which the share is measured
-FIRST = 2  # checkpoints that do not count, since they also take memory
+FIRST = 2  # checkpoints that are not counted, since they also allocate memory
 
 
 class DemandStore:
@@ -84,15 +85,15 @@ class DemandStore:
     def take(self, protected: Callable[[], tuple[Regions, dict[str, Any]]]) -> None:
         """Take a demand checkpoint of this slot, inside a safepoint.
 
-        Without memory for it, all slots are asked for a checkpoint instead.
+        If there is no memory for it, all slots are asked for a coordinated checkpoint instead.
 
         Args:
-            protected: gives the regions and the record as `Vault.write` takes them.
+            protected: returns the regions and the record that `Vault.write` takes.
         """
         view = self.view
         if logs.exclusive_locks():
             return  # another slot may wait for the lock; a later safepoint will do
-        if not job.windows_flush():  # a replay from here would not repeat accesses under way
+        if not job.windows_flush():  # a replay from here would omit accesses under way
             view.unwind_if_alarmed()
             return
         began = time.monotonic()
@@ -110,8 +111,8 @@ class DemandStore:
                 regions, record, seal, lambda: view.visit("demand")
             )
         except FtrmaError as error:
-            # A replacement that began with a newer version has not opened the checkpoint in force,
-            # which is of no use any more.
+            # A replacement that began with a newer version has not opened the checkpoint in force:
+            # that checkpoint is of no use any more.
             held = in_force and self.mode == "bulk" and self._vault_number(in_force) in self.vaults
             logs.demand_failed(lost=not held)
             self._shut(place)
@@ -132,7 +133,7 @@ class DemandStore:
         self._weigh(began, ended)
 
     def _weigh(self, began: float, ended: float) -> None:
-        """Tell the user, once in a job, if these checkpoints take much time."""
+        """Tell the user once in a job if demand checkpoints take much time."""
         view = self.view
         self.taken += 1
         if self.taken <= FIRST:

@@ -1,7 +1,7 @@
-"""Reads from the control file what a plan depends on.
+"""Reads from the control file everything that a plan depends on.
 
-That is who holds which role, who lives, and what stands in the way of each way back. `plan` decides
-on it.
+These are: who holds which role, who is alive, and what prevents each kind of recovery. `plan`
+decides from them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .seating import Seating
 
 
 def read_seats(view: JobView) -> Seating:
-    """Read who has which role and who lives."""
-    # Before the roles: if a spare comes first only because another one has just taken a role, then
-    # that role is not vacant any more below.
+    """Read who has which role and who is alive."""
+    # Spares are read before the roles: if a spare comes first only because another one has just
+    # taken a role, then that role is seen below as taken.
     spares = view.spares()
     layout = view.layout
     alive = frozenset(p for p in view.all_procs() if view.alive(p))
@@ -39,7 +39,7 @@ def observe(view: JobView, *, full_memory: str = "") -> FailureState:
     """Read from the control file what `make_plan` needs.
 
     Args:
-        full_memory: as `died_of_full_memory` said before the deaths were reported.
+        full_memory: the result of `died_of_full_memory` from before the deaths were reported.
     """
     return FailureState(
         **vars(read_seats(view)),
@@ -62,7 +62,7 @@ def obstacle(view: JobView) -> str:
     if nobody_died(view):
         return ""
     refusal = view.words.refusal
-    if view.claimant:  # a refusal says why all went back in a round that was cut short
+    if view.claimant:  # a refusal says why all slots went back in a round that was cut short
         return refusal or f"{view.claimant} recovers"
     return causal.obstacle(
         view.policy, lost_slots(view), {s: logs_of(view, s) for s in view.all_slots()},
@@ -71,14 +71,15 @@ def obstacle(view: JobView) -> str:
 
 
 def lost_slots(view: JobView) -> list[Slot]:
-    """Slots that have begun and have lost their process, or whose replay is not over."""
+    """Return the slots that have begun and lost their process, and those whose replay is not
+    over."""
     now = read_seats(view)
     return [s for s, p in zip(view.all_slots(), now.slot_proc, strict=True)
             if (view.words.slot(s).replaying or p not in now.ready) and has_begun(view, s)]
 
 
 def has_deaths(view: JobView) -> bool:
-    """Say whether a death is not reported yet, or a slot not replayed."""
+    """Say whether some death is not reported yet, or some slot's replay is not over."""
     processes = [view.words.process(p) for p in view.all_procs()]
     return (any(process.dead and not process.reported for process in processes)
             or any(view.words.slot(s).replaying for s in view.all_slots()))
@@ -93,7 +94,7 @@ def all_roles_ready(view: JobView) -> bool:
 def nobody_died(view: JobView) -> bool:
     """Say whether this repair is about no death.
 
-    A round was asked for, or a death was noticed again after its repair.
+    This is so if somebody asked for a round, or if a death was noticed again after its repair.
     """
     last = view.plan
     amid_repair = last.round > view.words.repaired_round and not last.calm
@@ -129,13 +130,13 @@ def died_of_full_memory(view: JobView) -> str:
 def has_begun(view: JobView, slot: Slot) -> bool:
     """Say whether the slot has come to the program in this attempt.
 
-    If not, whoever takes the slot begins the program, and nothing is replayed.
+    If it has not, the process that takes the slot begins the program, and nothing is replayed.
     """
     return view.words.slot(slot).entered == view.words.attempt
 
 
 def logs_of(view: JobView, slot: Slot) -> causal.Logs:
-    """Read what a slot's logs are good for since the committed version."""
+    """Read whether a slot's logs since the committed version can be used for a replay."""
     if view.policy != "rollback" and not has_begun(view, slot):
         return causal.Logs()
     return causal.Logs(*logs.mark_broken(slot, view.words.committed))

@@ -16,8 +16,8 @@ def make_filled(path: Path, sizes: tuple[int, int], part: Part, version: Version
     """Make the file of a vault that is filled with a part.
 
     Args:
-        path: of the file; one that is there is replaced.
-        sizes: capacity in blocks, and members of a group.
+        path: the vault's file; an existing one is replaced.
+        sizes: capacity in blocks, and number of members of a group.
     """
     path.unlink(missing_ok=True)
     vault = Vault(path, *sizes, create=True)

@@ -1,7 +1,7 @@
-"""The vaults of a group with parities that were made before the job gave up checksum ranks.
+"""The vaults of a group together with parities from before the job gave up checksum ranks.
 
-No process holds these parities any more: they lie in files, which the first process of each node
-shows the others until all is computed that is to be computed from them (`retrieval`).
+No process holds these parities any more. They lie in files, which the first process of each node
+makes readable for the others until everything is computed that needs them (`retrieval`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class LeftParity:
     """A parity that is left of a former layout.
 
     Attributes:
-        node: on which it lies; number: by which other nodes read it there.
-        path: of its file, on that node.
+        node: the node where it lies; number: the number by which other nodes read it there.
+        path: its file on that node.
     """
 
     node: int
@@ -40,7 +40,7 @@ class FormerGroup(Group):
     Args:
         layout: the former one.
         node: of this process.
-        left: the parities that are left, by the numbers of their checksum ranks.
+        left: the parities that are left, by the number of the checksum rank.
     """
 
     def __init__(self, view: JobView, number: int, layout: Layout, node: int,
@@ -79,4 +79,5 @@ class FormerGroup(Group):
         return self._opened[element].c
 
     def raise_if_died(self) -> None:
-        """Nobody holds these parities; a death while they are read ends the launch."""
+        """Do nothing: nobody holds these parities, and a death while they are read ends the
+        launch."""

@@ -1,10 +1,10 @@
 """Decides whether the job ends when processes end themselves, and says why it ends. Pure.
 
-A process that ends itself notes how (see ``csrc/job/leave.c``). This is no failure: the job ends
-with the same status. Two cases need a second look, so the decision comes a moment after the death.
-A crash beside another process's death counts as its consequence. A process that has ended by
-``os._exit(0)`` before the others does no harm if they do so, too. The module also has the words for
-the ends that a repair decides on.
+A process that ends itself notes how it does so (see ``csrc/job/leave.c``). This is no failure: the
+job ends with the same status. Two cases need a second look, so the decision is made a moment after
+the death. A crash that comes together with another process's death counts as a consequence of that
+death. A process that has ended by ``os._exit(0)`` before the others does no harm if they do the
+same. The module also has the words for the ends that a repair decides on.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class OwnExit:
     Attributes:
         by_signal: number of the signal, 0 if by an exit status.
         status: exit status, 0 if by a signal.
-        sure: the program itself wanted it; not so for exit() in C, which libraries call beside a
-            failure.
+        sure: the program itself wanted to end. This is not known of exit() in C, which libraries
+            also call when another process has failed.
     """
 
     by_signal: int = 0
@@ -52,17 +52,17 @@ class JobEnd:
 
 
 def killed_repeatedly(story: Iterable[Event]) -> int | None:
-    """Find a slot that was killed STRIKES times running at the same place of its program.
+    """Find a slot that was killed STRIKES times in a row at the same place of its program.
 
-    A program that needs more memory than there is would go on like this: the kernel kills it, its
-    replacement comes to the same place, and so on until no spare and no launch is left. A kill by a
-    ``--kill`` rule does not count, nor one while the slot waited for others, nor one of a slot that
-    hung.
+    Without this check a program that needs more memory than there is would use up all spares and
+    launches: the kernel kills it, and its replacement comes to the same place and is killed, too. A
+    kill does not count if a ``--kill`` rule caused it, if the slot was waiting for others, or if
+    the slot hung.
 
     Args:
-        story: the job's events; those of failures tell the place (`deaths.progress_at_death`).
+        story: the job's events; events of failures contain the place (`deaths.progress_at_death`).
     """
-    # The place of each slot's newest death, and how many deaths running were there.
+    # For each slot: the place of its newest death, and how many deaths in a row were there.
     rows: dict[int, tuple[tuple[int, int] | None, int]] = {}
     story = list(story)
     hung = {pid for event in story if isinstance(event, Stall) for pid in event.pids}
@@ -80,23 +80,24 @@ def killed_repeatedly(story: Iterable[Event]) -> int | None:
 
 
 def step_of(steps: Iterable[int], events: Iterable[int]) -> int | None:
-    """Say how far a job has come, so that it can be compared with later; None: it cannot be said.
+    """Say how far a job has come, so that this can be compared with later; None if it is not known.
 
     Args:
         steps: safepoints that each slot has passed since the program's start.
-        events: of each slot, or its synchronizations: for a program without safepoints.
+        events: events or synchronizations of each slot, for a program without safepoints.
 
     Returns:
-        The most safepoints; minus the most events if there are no safepoints.
+        The largest number of safepoints; without safepoints, the negative of the largest number of
+        events.
     """
     return max(steps, default=0) or -max(events, default=0) or None
 
 
 def setbacks(story: Iterable[Event]) -> list[int | None]:
-    """List how far the job had come at each failure; None where that does not count.
+    """List how far the job had come at each failure, with None for a failure that does not count.
 
-    Deaths in one repair are one failure, and so is a relaunch that follows from them. A relaunch
-    over several nodes tells no step. A death by a ``--kill`` rule does not count.
+    Deaths in one repair are one failure together with a relaunch that follows from them. The event
+    of a relaunch over several nodes contains no step. A death by a ``--kill`` rule does not count.
     """
     found: list[int | None] = []
     launch, last = 0, (-1, -1)
@@ -115,11 +116,11 @@ def setbacks(story: Iterable[Event]) -> list[int | None]:
 
 
 def no_progress(story: Iterable[Event], most: int) -> JobEnd | None:
-    """End a job that has come to the same step after `most` recoveries; None: it goes on.
+    """End a job that has failed at the same step after each of `most` recoveries; None: it goes on.
 
     Args:
         story: the job's events.
-        most: recoveries; 0: any number.
+        most: how many such recoveries are allowed; 0 means any number.
     """
     row = setbacks(story)[-most - 1 :]
     if not most or len(row) <= most or row[0] is None or {*row} != {row[0]}:
@@ -143,21 +144,21 @@ def end_by_signal(slot: int, number: int) -> JobEnd:
 
 
 def end_behind_checkpoint(why: str, version: int, way_on: str, status: int) -> JobEnd:
-    """Say how a job ends that somebody asked to end behind a checkpoint.
+    """Say how a job ends if somebody has asked it to end behind a checkpoint.
 
     Args:
         why: who asked for it.
-        version: of the checkpoint; way_on: where it is, and how to go on from there.
-        status: of the job.
+        version: the checkpoint; way_on: where it is, and how to go on from there.
+        status: the job's exit status.
     """
     return JobEnd(status, f"{why}: ended behind checkpoint {version}, status {status}; {way_on}")
 
 
 def end_late(why: str, waited: str, way_on: str, status: int) -> JobEnd:
-    """Say how a job ends for which no checkpoint came in time; see `end_behind_checkpoint`.
+    """Say how a job ends if no checkpoint came in time; see `end_behind_checkpoint`.
 
     Args:
-        waited: how long one was waited for; empty: it was not.
+        waited: how long the job waited for a checkpoint; empty if it did not wait.
     """
     late = f", and no checkpoint came within {waited}; call safepoint() more often" * bool(waited)
     error = "error: " * (status == CATASTROPHE)
@@ -165,10 +166,10 @@ def end_late(why: str, waited: str, way_on: str, status: int) -> JobEnd:
 
 
 def why_given_up(kind: PlanKind, reason: str) -> str:
-    """Say why a repair has given the job up; empty for plans by which it goes on.
+    """Say why a repair has given the job up; empty for plans by which the job goes on.
 
     Args:
-        kind, reason: of the plan.
+        kind, reason: those of the plan.
     """
     if kind == PlanKind.CATASTROPHIC:
         return f"error: CatastrophicFailure: {reason}"
@@ -193,10 +194,10 @@ def decide_end(
     """Say whether the job ends, given which slots' processes have ended themselves.
 
     Args:
-        left: by slot, in the order in which they were found.
-        slots: of the job.
+        left: how each of these slots ended, in the order in which that was found.
+        slots: number of slots of the job.
         failing: somebody else has died, or a repair is under way.
-        waiting: all other slots wait.
+        waiting: all other slots are waiting.
 
     Returns:
         None as long as the job goes on.

@@ -47,7 +47,7 @@ def lead(now: RepairRound) -> None:
     ))
     if not in_place:
         ask_for_end(view, chosen.kind, chosen.reason)
-    view.words.plan_round = now.number  # last: who waits for this word finds all the rest
+    view.words.plan_round = now.number  # last: processes that wait for it find the rest
     view.ring()
     view.report_plan(now.number)
 
@@ -56,7 +56,7 @@ def dead_slots(view: JobView, before: FailureState) -> tuple[Slot, ...]:
     """Slots whose process has died in this repair, or whose replay is not over.
 
     Args:
-        before: before spares are seated.
+        before: the state before spares are seated.
     """
     dead = {s for s, p in zip(view.all_slots(), before.slot_proc, strict=True)
             if p not in before.alive or view.words.slot(s).replaying}
@@ -67,12 +67,12 @@ def dead_slots(view: JobView, before: FailureState) -> tuple[Slot, ...]:
 
 
 def put_in_force(view: JobView, chosen: Plan) -> None:
-    """Put a plan by which the job goes on in force: roles, and what goes with them."""
+    """Put in force a plan by which the job goes on: the roles, and what belongs to them."""
     for proc in view.all_procs():
         if not view.alive(proc):
             view.put_vault_aside(proc)  # its memory died with it
     if chosen.kind in GO_BACK:
-        # If this round is started over, all go back in the next one, too.
+        # If this round is cut short, all slots go back in the next one, too.
         logs.keep_refusal(chosen.reason)
     publish(view, chosen)
 
@@ -98,10 +98,10 @@ def begin_replays(view: JobView, slot_proc: Sequence[Proc]) -> None:
     for s, before, after in zip(view.all_slots(), holders, slot_proc, strict=True):
         if after == before:
             continue
-        # Slot 0 names the next checkpoint's safepoint by how far everybody has come.
+        # Slot 0 chooses the next checkpoint's safepoint by how far each process has come.
         words.process(after).ordinal = words.process(before).ordinal
         words.process(after).step = words.process(before).step
-        # Others may compare it before the replacement has come so far.
+        # Others may compare this hash before the replacement has come that far.
         words.process(after).protect_hash = words.process(before).protect_hash
         if has_begun(view, s):
             words.slot(s).replaying = 1
@@ -111,10 +111,10 @@ def begin_replays(view: JobView, slot_proc: Sequence[Proc]) -> None:
 
 
 def withdraw_target(view: JobView, others: Sequence[Proc]) -> None:
-    """Take the target back if a slot has not arrived there; it is named anew.
+    """Withdraw the target of the next checkpoint if a slot has not arrived there; a new one is
+    named.
 
-    Slot 0 names the safepoint of the next checkpoint, and may have died before it had seen that
-    nobody had passed it.
+    Slot 0 names this target, and may have died before it had checked that no slot had passed it.
 
     Args:
         others: holders of the other slots.

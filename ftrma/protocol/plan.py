@@ -1,7 +1,8 @@
-"""Plans what is done after a failure: who takes which role, and how the job goes on.
+"""Plans the answer to a failure: who takes which role, and how the job goes on.
 
-Pure: it sees who is alive, whose vault is sound, which version is committed, and what stands
-against the cheaper ways. `failure_state` observes that, `leading` puts the plan in force.
+Pure: its input says who is alive, whose vault is sound, which version is committed, and what
+prevents the cheaper kinds of recovery. `failure_state` observes this, and `leading` puts the plan
+in force.
 """
 
 from __future__ import annotations
@@ -15,25 +16,27 @@ from . import job_end
 from .salvage import catastrophe
 from .seating import Seating, seat_spares
 
-GO_BACK = (PlanKind.ROLLBACK, PlanKind.REENTRY)  # all do, to the top of the program
+GO_BACK = (PlanKind.ROLLBACK, PlanKind.REENTRY)  # all slots go back to the top of the program
 IN_PLACE = (PlanKind.CAUSAL, *GO_BACK)
 
 
 @dataclass(frozen=True)
 class FailureState(Seating):
-    """All that a plan depends on.
+    """Everything that a plan depends on.
 
     Attributes:
         committed: newest committed version; 0 is the start of the program.
         obstacle: why a lost slot cannot be replayed (see `causal`); empty if it can.
-        hindrance: why nothing can be repaired in place; empty if it can.
+        hindrance: why nothing can be repaired in place; empty if a repair in place is possible.
         policy: "auto", "causal" or "rollback".
         claimant: the framework that recovers; empty if there is none.
-        forfeit: the framework recovers without a checkpoint, too.
+        forfeit: the framework can recover without a checkpoint, too.
         fresh: a rollback takes fresh processes.
-        full_memory: in words, that somebody died since shared memory was full; empty if nobody did.
-        offered: not all have taken over their vaults from the launch before, where they stay whole.
-        lost_with_node: processes that died with all of their node.
+        full_memory: words that say that somebody died because shared memory was full; empty if
+            nobody did.
+        offered: not all processes have taken over their vaults from the launch before, so the
+            vaults are still whole there.
+        lost_with_node: processes that died together with their whole node.
         hopeless: the slot that is killed again and again (see `job_end`); None if there is none.
     """
 
@@ -55,11 +58,11 @@ class Plan:
     """The decision of a repair round.
 
     Attributes:
-        kind: the way back, or why there is none.
-        slot_proc, checksum_proc: the holders from now on.
+        kind: how the job recovers, or why it does not.
+        slot_proc, checksum_proc: the holders of the roles from now on.
         lost_slots, lost_checksums: roles whose vault must be rebuilt.
-        reason: in words, where it is not CAUSAL.
-        forfeited: the committed version is given up: all begin with empty vaults.
+        reason: why the kind is not CAUSAL, in words.
+        forfeited: the committed version is given up, and all begin with empty vaults.
     """
 
     kind: PlanKind
@@ -73,7 +76,7 @@ class Plan:
 
 
 def make_plan(now: FailureState) -> Plan:
-    """Say how the job goes on after a failure: the cheapest way that nothing stands against."""
+    """Say how the job goes on after a failure: in the cheapest way that nothing prevents."""
     chosen = plan_seating(now)
     if now.full_memory:
         return replace(chosen, kind=PlanKind.FULL, reason=now.full_memory)
@@ -93,7 +96,7 @@ def make_plan(now: FailureState) -> Plan:
 
 
 def way_back(now: FailureState) -> PlanKind:
-    """Say in which way all go back."""
+    """Say in which way all slots go back."""
     if now.policy == "causal":
         lost = {now.slot_proc[slot] for slot in now.lost_slots} & now.lost_with_node
         return PlanKind.RELAUNCH if lost else PlanKind.REFUSED

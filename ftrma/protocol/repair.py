@@ -1,9 +1,9 @@
 """Repair: rounds until one ends with everybody.
 
 A round is a table of steps. Each step belongs to a phase, and all living processes meet at the
-beginning of each phase; so a step relies on what all have done in the phases before. Another
+beginning of each phase, so a step can rely on what all have done in the phases before. Another
 failure ends a round at its next meeting, and the next round begins. No process leaves a repair
-unless all do. What is to be done is decided in `plan`.
+unless all do. `plan` decides how the failure is repaired.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .repair_round import Repaired, RepairProgress, RepairRound
 
 
 class Phase(IntEnum):
-    """Phases of a round. All meet at the beginning of each but the first."""
+    """Phases of a round. All processes meet at the beginning of each phase but the first."""
 
     BEGIN = 0
     GATHERED = 1  # all living processes have come
@@ -72,7 +72,7 @@ def everybody_if_going_back(now: RepairRound) -> bool:
 
 
 class Step(NamedTuple):
-    """An action of some processes, behind the meeting of a phase."""
+    """An action that some processes take after the meeting of a phase."""
 
     phase: Phase
     who: Callable[[RepairRound], bool]
@@ -109,17 +109,17 @@ STEPS = (
 
 
 def repair(view: JobView, vault: Vault | None) -> tuple[Vault | None, Repaired]:
-    """Run repair rounds until one ends with everybody.
+    """Run repair rounds until all processes finish one.
 
     Args:
-        view: of this process.
-        vault: of this process; a spare's is empty, with its memory taken ahead, or None.
+        view: this process's view of the job.
+        vault: this process's vault; a spare's is empty with its memory allocated ahead, or None.
 
     Returns:
         The vault of this process's role from now on, and how the failure was repaired.
 
     Raises:
-        LaunchEnded: the job is given up or launched again; nothing is left to do here.
+        LaunchEnded: the job is given up or launched again, and nothing is left to do here.
     """
     progress = RepairProgress()
     while True:
@@ -138,7 +138,7 @@ def repair(view: JobView, vault: Vault | None) -> tuple[Vault | None, Repaired]:
 def program_ended(now: RepairRound) -> Repaired:
     """Say that nothing is to be repaired, since the program has ended on all slots.
 
-    Over several nodes a death may be noticed on one of them while another one ends the job.
+    Over several nodes, one node may notice a death while another node ends the job.
     """
     nothing = Phases(detect=0.0, repair=0.0, restore=0.0)
     return Repaired(False, now.number, "causal", now.view.words.committed, 0.0, nothing,
@@ -156,7 +156,7 @@ def run_steps(now: RepairRound) -> None:
     for step in STEPS:
         if step.phase != phase:
             phase = step.phase
-            # A dead holder of a role is expected before the plan alone.
+            # Only before the plan may a role's holder be dead.
             now.view.meet(now.number, phase, planned=phase >= Phase.SEATED)
             now.met_s[phase] = time.monotonic()
         if step.who(now):

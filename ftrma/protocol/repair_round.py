@@ -1,7 +1,7 @@
 """One round of repair as one process sees it: what it knows, and what it has done so far.
 
-A failure is answered by one repair, which is tried in rounds until one ends with everybody.
-`repair` has the steps of a round, `repair_steps` and `leading` have the actions.
+A failure is answered by one repair, which is tried in rounds until all processes finish one.
+`repair` has the table of a round's steps; `repair_steps` and `leading` have their actions.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Repaired:
 
     Attributes:
         leader: this process has led the repair.
-        round: number of the round in which it ended, which rises from repair to repair.
+        round: number of the round in which it ended; it rises from repair to repair.
         kind: "causal": lost slots are replayed, the others go on; "rollback": all go back;
             "reentry": all go back, and a framework recovers.
-        version: of the checkpoint that they go on from; 0 is the start of the program.
-        seconds, phases: from the death on, without the replay.
-        silent: nobody had died, and nobody goes back.
-        died: somebody had died; only the leader knows.
+        version: the checkpoint that they go on from; 0 is the start of the program.
+        seconds, phases: times from the death on, without the replay.
+        silent: no process had died, and no slot goes back.
+        died: some process had died; only the leader knows this.
     """
 
     leader: bool
@@ -48,15 +48,15 @@ class Repaired:
 
 @dataclass
 class RepairProgress:
-    """Things that a process has done in the rounds of one repair so far.
+    """State of a process over the rounds of one repair.
 
     Attributes:
-        flushed: its accesses are complete, and nobody accesses anything before the repair ends.
-        went_back: it has begun to go back in a round. Others may have left that round, which was
-            the last one for this process unless a further failure came; so it goes back in every
-            later round of this repair.
-        eventful: a round was about a death, even if the last one is about none.
-        died: the leader has found that somebody had died.
+        flushed: its accesses are complete, and no process accesses a window before the repair ends.
+        went_back: it has begun to go back in some round. Unless a further failure came, that round
+            was the last one, and others may have left it; so this process goes back in every later
+            round of this repair.
+        eventful: some round was about a death, even if the last one is about none.
+        died: this process led a round and found that some process had died.
     """
 
     flushed: bool = False
@@ -67,18 +67,18 @@ class RepairProgress:
 
 @dataclass
 class RepairRound:
-    """A round of repair, in this process.
+    """A round of repair as this process sees it.
 
     Attributes:
-        world: the job, as this process sees it.
-        number: of the round.
-        vault: of this process; None on a spare that has taken no memory ahead.
-        progress: in all rounds of this repair.
-        leader: process that makes the plan, from the second meeting on.
-        connect_asked: over several nodes, somebody has asked for the slots' communicator.
+        view: the job as this process sees it.
+        number: number of the round.
+        vault: this process's vault; None on a spare that has allocated no memory ahead.
+        progress: state of this process over all rounds of this repair.
+        leader: process that makes the plan; known from the second meeting on.
+        connect_asked: over several nodes: some process has asked for the slots' communicator.
         causal: the plan replays the lost slots, and the others go on.
         vault_lost: this process's vault must be computed from those of its group.
-        met_s: when the meeting of each phase was over, by the monotonic clock.
+        met_s: for each phase, when its meeting was over, by the monotonic clock.
     """
 
     view: JobView

@@ -1,7 +1,7 @@
 """Actions of a repair round, in the order of the table in `repair`.
 
-Each docstring says who does the step and who relies on it. Every step may be done again in a later
-round, also one that was cut short.
+Each docstring says who takes the step and who relies on it. Every step may be taken again in a
+later round, even if it was cut short before.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def raise_unless_ok(ended: job.Wait) -> None:
 
 
 def change_round(now: RepairRound) -> None:
-    """Have all begin another round; raises RoundChanged."""
+    """Have all processes begin another round, and raise RoundChanged."""
     now.view.raise_alarm(now.number)
     raise RoundChanged
 
@@ -34,9 +34,9 @@ def change_round(now: RepairRound) -> None:
 
 
 def stop_commits(now: RepairRound) -> None:
-    """All: no version is committed from here to the end of the repair.
+    """All: forbid commits from here to the end of the repair.
 
-    `settle_vault` relies on it: the committed version is the same for all.
+    `settle_vault` relies on it: all see the same committed version.
     """
     now.view.words.forbid_commits()
     job.comm_forget(now.number)
@@ -44,10 +44,10 @@ def stop_commits(now: RepairRound) -> None:
 
 
 def complete_accesses(now: RepairRound) -> None:
-    """All, once in a repair: wait until the own accesses to other nodes are complete.
+    """All, once in a repair: wait until this process's accesses to other nodes are complete.
 
-    Nobody accesses anything before the repair's end. Who replays relies on it: the put logs of the
-    survivors are whole.
+    No process accesses a window before the repair's end. A replay relies on this: the put logs of
+    the survivors are complete.
     """
     if not now.progress.flushed:
         raise_unless_ok(job.far_quiet(now.number))
@@ -58,10 +58,10 @@ def complete_accesses(now: RepairRound) -> None:
 
 
 def resume_going_back(now: RepairRound) -> None:
-    """All: forget the attempt that ends, if a round was cut short in which all went back.
+    """All: forget the ending attempt if all went back in an earlier round that was cut short.
 
-    Some have gone back in it, some have not. The nodes' agents rely on it: they refuse what is left
-    of that attempt.
+    In that round some processes had gone back and others had not. The nodes' agents rely on this
+    step: they refuse everything that is left of that attempt.
     """
     last = now.view.plan
     if last.kind in GO_BACK and last.round > now.view.words.repaired_round:
@@ -69,21 +69,21 @@ def resume_going_back(now: RepairRound) -> None:
 
 
 def refuse_without_threads(now: RepairRound) -> None:
-    """Slots: refuse a replay if the call of another thread was cut off.
+    """Slots: refuse a replay if another thread's call of MPI was cut off.
 
     The leader reads the refusal when it makes the plan.
     """
     if job.loses_threads():
         slot = now.view.role()[1]
         logs.keep_refusal(f"another thread of slot {slot} was in a call of MPI")
-        now.view.words.connect_wanted = 1  # in this round, or one more repair would have to do it
+        now.view.words.connect_wanted = 1  # now, or it would need one more repair
 
 
 def settle_vault(now: RepairRound) -> None:
-    """All: bring the own vault to the committed version.
+    """All: bring this process's vault to the committed version.
 
-    A step that the commit has decided is finished, another one is undone. Who restores a vault of
-    the group relies on it.
+    A half-done step of a checkpoint is finished if its version was committed, and undone if not.
+    Whoever restores a vault of the group relies on this.
     """
     vault, view, version = now.vault, now.view, now.view.words.committed
     if vault is None or not view.words.me.ready:
@@ -106,9 +106,9 @@ def settle_vault(now: RepairRound) -> None:
 
 
 def hold_accesses(now: RepairRound) -> None:
-    """The first of each node: have other nodes' accesses to its dead slots wait.
+    """The first process of each node: have other nodes' accesses to the node's dead slots wait.
 
-    The replacements rely on it: nothing reaches their windows before they are whole.
+    The replacements rely on this: no access reaches their windows before these are restored.
     """
     now.view.hold_accesses()
 
@@ -117,15 +117,15 @@ def hold_accesses(now: RepairRound) -> None:
 
 
 def read_connect_request(now: RepairRound) -> None:
-    """All: read whether somebody has asked for the slots' communicator (see `connect`)."""
+    """All: read whether any process has asked for the slots' communicator (see `connect`)."""
     now.connect_asked = bool(now.view.words.connect_wanted)
 
 
 def log_answers(now: RepairRound) -> None:
-    """All: have the atomic that this slot waits for logged, if it was done.
+    """All: if this slot waits for an atomic that was already done, have its result logged.
 
-    If it does not fit into the log, another round begins: the leader may have planned a replay
-    before that was known.
+    If the result does not fit into the log, another round begins, because the leader may have
+    planned a replay before that was known.
     """
     full_before = has_lost_logs(now.view)
     raise_unless_ok(job.far_answers(now.number))
@@ -141,7 +141,8 @@ def has_lost_logs(view: JobView) -> bool:
 
 
 def choose_leader(now: RepairRound) -> None:
-    """All: the lowest living process leads. If they disagree, another round begins."""
+    """All: choose the lowest living process as leader. If processes disagree, another round
+    begins."""
     view = now.view
     now.leader = min(p for p in view.all_procs() if view.alive(p))
 
@@ -159,7 +160,7 @@ def await_plan(now: RepairRound) -> None:
 
 
 def end_if_asked(now: RepairRound) -> None:
-    """All: leave if the plan, or anybody before it, has asked for the end of the launch."""
+    """All: leave if the plan, or any process before it, has asked for the end of the launch."""
     if now.view.words.request:
         raise LaunchEnded
 
@@ -197,7 +198,7 @@ def take_role(now: RepairRound) -> None:
 def discards_vaults(view: JobView) -> bool:
     """Say whether all enter the program again without a committed version.
 
-    There may have been one before: then it is given up, and nothing that vaults hold is of use.
+    If there was a committed version before, it is given up, and nothing that vaults hold is of use.
     """
     return view.plan.kind == PlanKind.REENTRY and not view.words.committed
 
@@ -212,10 +213,10 @@ def begin_restoring(now: RepairRound) -> None:
 
 
 def repair_windows(now: RepairRound) -> None:
-    """Survivors, in a causal recovery: undo or finish in the own windows what a dead slot of this
-    node left half done.
+    """Survivors, in a causal recovery: undo or finish in this process's windows the accesses that a
+    dead slot of this node left half done.
 
-    The replay relies on it. If that forbids the replay, the next round plans something else.
+    The replay relies on this. If the outcome forbids the replay, the next round makes another plan.
     """
     view, (_, index) = now.view, now.view.role()
     if view.words.slot(Slot(index)).replaying:
@@ -229,8 +230,8 @@ def fetch_logs(now: RepairRound) -> None:
     """Replacements, in a causal recovery: bring the put logs of the other slots to this node.
 
     Nobody writes to the logs meanwhile. A slot that has not come to the program yet has put
-    nothing: it has no log, or one of an attempt that has ended. In a repair amid its replay a
-    replacement has the logs already.
+    nothing: it has no log, or one of an attempt that has ended. A replacement that is in the middle
+    of its replay has the logs already.
     """
     view, (_, index) = now.view, now.view.role()
     if not view.words.slot(Slot(index)).replaying or logs.mode() is not logs.Mode.LIVE:
@@ -244,14 +245,15 @@ def fetch_logs(now: RepairRound) -> None:
 
 
 def restore_slot(now: RepairRound) -> None:
-    """Replacements of slots: compute the lost vault. Checksum ranks need all members after it."""
+    """Replacements of slots: compute the lost vault. Afterwards checksum ranks find all members
+    whole."""
     assert now.vault
     with now.view.report_work():
         restoring.rebuild_lost(now.view, now.vault)
 
 
 def restore_parity(now: RepairRound) -> None:
-    """Checksum ranks: have the parity at the committed version, and sound."""
+    """Checksum ranks: bring the parity to the committed version, and make it sound."""
     assert now.vault
     with now.view.report_work():
         restoring.restore_parity(now.view, now.vault, lost=now.vault_lost)
@@ -263,8 +265,8 @@ def restore_parity(now: RepairRound) -> None:
 def connect(now: RepairRound) -> None:
     """All: give the slots their communicator back.
 
-    Over several nodes this takes the MPI library a second or more, so it is done only if somebody
-    has asked for it.
+    Over several nodes this takes the MPI library a second or more, so it is done only if some
+    process has asked for it.
     """
     view = now.view
     if view.several_nodes and not now.connect_asked:
@@ -279,9 +281,9 @@ def connect(now: RepairRound) -> None:
 
 
 def go_back(now: RepairRound) -> None:
-    """All, if all go back: clear what belongs to the attempt that ends here.
+    """All, if the plan goes back: clear what belongs to the attempt that ends here.
 
-    The next attempt relies on it. What all slots share is cleared by the leader alone.
+    The next attempt relies on this. The leader alone clears what all slots share.
     """
     view = now.view
     view.visit("reset")
@@ -304,7 +306,7 @@ def clear_attempt(view: JobView) -> None:
         slot.replaying = slot.demand = slot.asked = 0
         for i in range(HELD_WINDOWS):
             slot.held[i] = 0
-        for mark in slot.marks:  # until the slot has entered the program again
+        for mark in slot.marks:  # so it stays until the slot has entered again
             mark.version = Version(2**64 - 1)
     words.checkpoint_target = words.checkpoint_taken = words.checkpoint_wanted = 0
     words.halting = 0
@@ -315,17 +317,17 @@ def clear_attempt(view: JobView) -> None:
 
 
 def share_communicator(now: RepairRound) -> None:
-    """Slots: let other nodes' slots reach what the slots' communicator exchanges.
+    """Slots: open the areas of the slots' communicator to the slots of other nodes.
 
-    They rely on it in their next collective call.
+    Those slots rely on this in their next collective call.
     """
     job.world_open()
 
 
 def release_accesses(now: RepairRound) -> None:
-    """The first of each node: let accesses go on that `hold_accesses` has held.
+    """The first process of each node: let the accesses that `hold_accesses` has held go on.
 
-    Those to a slot that is replayed wait until it is live.
+    Accesses to a slot that is replayed wait until it is live.
     """
     now.view.release_accesses(causally=now.causal)
 
@@ -334,6 +336,6 @@ def release_accesses(now: RepairRound) -> None:
 
 
 def clean_up(now: RepairRound) -> None:
-    """All: remove what was needed before this repair alone."""
+    """All: remove what is not needed any more after this repair."""
     now.view.remove_moved_vaults()
     now.view.leave_round(now.number)

@@ -1,4 +1,4 @@
-"""Computes the vault of this process's role from those of its group, in a launch or a repair."""
+"""Computes the vault of this process's role from the other vaults of its group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..vault.vault import Vault
 
 
 def rebuild_lost(view: JobView, vault: Vault) -> None:
-    """Compute a vault that was lost, as of the committed version, and say that it is ready."""
+    """Compute a lost vault at the committed version, and mark it as ready."""
     role, index = view.role()
     version = view.words.committed
     if role == SLOT:
@@ -24,7 +24,7 @@ def rebuild_lost(view: JobView, vault: Vault) -> None:
     else:
         if version:
             rebuild_parity(view, vault, index)
-        elif vault.used:  # perhaps a spare was computing it when it was called to this repair
+        elif vault.used:  # perhaps a spare was computing it when this repair began
             vault.renew(view.vault_path(view.proc))
             view.share_vault()
             vault.release()
@@ -34,7 +34,7 @@ def rebuild_lost(view: JobView, vault: Vault) -> None:
 
 
 def restore_parity(view: JobView, vault: Vault, *, lost: bool) -> None:
-    """Have this checksum rank's parity at the committed version, and sound."""
+    """Bring this checksum rank's parity to the committed version, and make it sound."""
     if lost:
         rebuild_lost(view, vault)
     elif view.words.committed:
@@ -43,7 +43,7 @@ def restore_parity(view: JobView, vault: Vault, *, lost: bool) -> None:
 
 
 def check_own_vault(view: JobView, slot: Slot) -> None:
-    """Compare the vault of this process's slot with the checksums that lie with the parity.
+    """Compare the vault of this process's slot with the checksums kept beside the parity.
 
     Raises:
         Rollback: a process failed meanwhile.
@@ -57,7 +57,7 @@ def check_own_vault(view: JobView, slot: Slot) -> None:
 
 
 def tell_scrubbed(view: JobView, fixed: int) -> None:
-    """Say how many damaged blocks of this process's vault were computed anew, if any."""
+    """Report how many damaged blocks of this process's vault were computed anew, if any."""
     role, index = view.role()
     if fixed:
         name = f"{ROLE_NAMES[role]} {index}"

@@ -1,16 +1,16 @@
 """Brings every role to the newest version that can be had, after a relaunch over several nodes.
 
-All processes know where vaults were found and to which versions each can be brought, so all decide
-for the same version (`salvage`). Whoever has a vault open brings it to that version and says
-whether it is sound. Then vaults whose role is on another node now are copied there, and lost ones
-are computed as in a repair, slots before parities.
+All processes know where vaults were found and to which versions each can be brought, so all choose
+the same version (`salvage`). Whoever has a vault open brings it to that version and says whether it
+is sound. Then each vault whose role is now on another node is copied there, and lost vaults are
+computed as in a repair, slots before parities.
 
-If the job has given up checksum ranks since, a lost slot is computed from the parities of the
-former layout, and all parities of the new one from the slots.
+If the job has given up checksum ranks since then, a lost slot is computed from the parities of the
+former layout, and all parities of the new layout are computed from the slots.
 
 Invariant: a role's new vault counts as version 0 until it is filled, and the vaults from which it
-is computed stay as they are. So a launch that ends in the middle leaves the next one what it had
-found.
+is computed stay as they are. So a launch that ends in the middle leaves to the next one everything
+that it had found.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Retrieval:
     """The part of one process in a retrieval.
 
     Args:
-        view: of this process.
+        view: this process's view of the job.
         comm: communicator of all processes; it carries nothing else meanwhile.
-        holder: process of each role.
+        holder: the process that holds each role.
 
     Attributes:
-        version: to which all come; 0 is the start of the program.
+        version: the version to which all roles are brought; 0 is the start of the program.
         source: layout of the parities from which lost slots are computed.
-        vault: of this process's role; None on a spare.
+        vault: the vault of this process's role; None on a spare.
     """
 
     def __init__(self, view: SeveralNodesView, inventory: VaultInventory, comm: Any,
@@ -57,11 +57,12 @@ class Retrieval:
         self.mine = (ROLE_NAMES[role], index) if role in (SLOT, CHECKSUM) else None
         self.version, self.source = Version(0), inventory.layout
         self.vault: Vault | None = None
-        # Their place in this list follows all processes: the numbers of vaults that moved.
+        # A vault that moved is numbered by its role's place in this list, counted behind all
+        # processes.
         self.roles = [*holder, *sorted(role for role in inventory.found if role not in holder)]
 
     def run(self) -> None:
-        """Do all of it. Collective over all processes.
+        """Do the whole retrieval. Collective over all processes.
 
         Raises:
             CatastrophicFailure, CorruptVault: the committed version cannot be had.
@@ -86,7 +87,7 @@ class Retrieval:
         self._give_up_strays()
 
     def _open_vault(self, role: Role, *, sound: bool) -> None:
-        """Have a vault for this process's role: the one that was found, if sound, or an empty one.
+        """Open a vault for this process's role: the one that was found, if sound, or an empty one.
         """
         view = self.view
         if sound:
@@ -99,7 +100,8 @@ class Retrieval:
         view.share_vault()
 
     def _give_up_strays(self) -> None:
-        """Close and remove vaults of roles that are on other nodes now; all have what they need."""
+        """Close and remove vaults of roles that are now on other nodes; nobody needs them any
+        more."""
         view = self.view
         for role, vault in self.inventory.opened.items():
             vault.close()
@@ -113,7 +115,8 @@ class Retrieval:
                         missing_ok=True)
             for role, proc in self.holder.items():
                 if view.table.hosts[proc] != view.table.host:
-                    # It has moved, or was here a second time: never to be taken for a newer one.
+                    # This vault has moved, or is a second copy. It must never be taken for a newer
+                    # one.
                     self.inventory.path(role).unlink(missing_ok=True)
 
     def _bring_to_version(self) -> dict[Role, int]:
@@ -128,7 +131,7 @@ class Retrieval:
             words = vault.words
             if version not in vault.versions(salvage.kind_of(role)):
                 continue
-            with view.critical:  # another death must not end the launch half way
+            with view.critical:  # another death must not end the launch in the middle
                 if role[0] == "slot":
                     vaults.stage_undo(vault.c, version)
                 elif words.version < version:
@@ -153,8 +156,8 @@ class Retrieval:
             view.words.me.ready = int(sound.get(self.mine) == view.proc)
         moved = [role for role, proc in self.holder.items() if sound.get(role, proc) != proc]
         lost = [role for role in self.holder if role not in sound]
-        # A slot is computed from vaults that are ready; a parity from its members, which are ready
-        # then.
+        # A slot is computed from vaults that are ready; a parity is computed from its members,
+        # which are ready by then.
         for phase, roles, fill in (
             (1, moved, self._fetch),
             (2, [role for role in lost if role[0] == "slot"], self._rebuild_slot),
@@ -162,7 +165,8 @@ class Retrieval:
         ):
             if not roles:
                 continue
-            # MPI's barrier would not bring the words that others have stored.
+            # A barrier of MPI would not ensure that this node sees the words that others have
+            # stored.
             view.meet(0, phase, planned=False)
             if self.mine in roles:
                 began = time.monotonic()
@@ -176,7 +180,8 @@ class Retrieval:
                 ))
 
     def _stray(self, role: Role) -> Proc:
-        """The number, in place of a process's, under which other nodes read a stray vault."""
+        """Return the number by which other nodes read a stray vault, in place of a process's
+        number."""
         return Proc(len(self.view.table.hosts) + self.roles.index(role))
 
     def _fetch(self, sound: dict[Role, int]) -> None:
@@ -206,7 +211,7 @@ class Retrieval:
         rebuild_slot(self.view, self.vault, slot, group)
 
     def _former_group(self, layout: Layout, number: int, sound: dict[Role, int]) -> FormerGroup:
-        """A group with the parities of a former layout, as far as these are sound."""
+        """Return a group with those parities of a former layout that are sound."""
         view, left = self.view, dict[int, LeftParity]()
         for c in layout.checksums_of(number):
             role = layout.checksum_kind, c

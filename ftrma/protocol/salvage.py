@@ -1,16 +1,16 @@
 """Decides which version a launch can have from the vaults of the launch before it. Pure.
 
-A job over several nodes is launched again after a failure, on vaults that lie where their
-processes ran. Each vault tells to which versions it can be brought (see ``ftrma_vault_words`` in
-``csrc/ftrma.h``): a slot that has staged a version can keep it or go back, a parity that has summed
-a version can fold it in or leave it. No vault tells what the others have done, and none needs to: a
-version can be had if in every group no more than m vaults lack it.
+A job over several nodes is launched again after a failure, and its vaults lie where their processes
+ran. Each vault tells to which versions it can be brought (see ``ftrma_vault_words`` in
+``csrc/ftrma.h``): a slot that has staged a version can keep it or go back, and a parity that has
+summed a version can fold it in or drop it. No vault tells what the others have done, and none needs
+to: a version can be had if in every group no more than m vaults lack it.
 
 The version that can be had is never older than the committed one, as long as no group has lost more
 than m vaults. A version is committed when every slot has staged it and every checksum rank has
 summed it. From then on each vault has it, until its slot begins to stage the next version, which is
-after the commit. So the newest version that can be had is the committed one, or one that was on the
-way and is whole.
+after the commit. So the newest version that can be had is the committed one, or one that was not
+yet committed but is complete.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ Role = tuple[str, int]  # "slot" or "checksum" (see `Layout.checksum_kind`), and
 
 
 def roles_of(layout: Layout) -> list[Role]:
-    """All roles with a vault, slots first."""
+    """Return all roles that have a vault, slots first."""
     return [("slot", s) for s in range(layout.slots)] + [
         (layout.checksum_kind, c) for c in range(layout.checksums)
     ]
 
 
 def elements(layout: Layout, group: int) -> list[Role]:
-    """A group's roles, as `erasure` numbers them."""
+    """Return a group's roles in the order in which `erasure` numbers them."""
     members: list[Role] = [("slot", s) for s in layout.members(group)]
     return members + [(layout.checksum_kind, c) for c in layout.checksums_of(group)]
 
 
 def name_of(role: Role) -> str:
-    """A role, for people."""
+    """Return a role's name as users read it."""
     return f"{kind_of(role)} {role[1]}"
 
 
 def kind_of(role: Role) -> str:
-    """Tell "slot" or "checksum", whatever layout a checksum rank is of."""
+    """Return "slot" or "checksum", the latter for a checksum rank of any layout."""
     return role[0].partition("/")[0]
 
 
 def missing(layout: Layout, present: Collection[Role], group: int) -> list[Role]:
-    """Roles of a group that are not present."""
+    """Return the roles of a group that are not present."""
     return [role for role in elements(layout, group) if role not in present]
 
 
@@ -58,7 +58,7 @@ def newest_version(
     """Return the newest version that can be had; 0 is the start of the program.
 
     Args:
-        layout: with the groups in force.
+        layout: the layout with the groups in force.
         found: for each role whose vault was found, the versions that it can be brought to.
         committed: the newest version that is known to have been committed.
 
@@ -79,18 +79,19 @@ def newest_version(
 def newest_of(
     layouts: Sequence[Layout], found: Mapping[Role, Collection[Version]], committed: Version
 ) -> tuple[Version, Layout]:
-    """Return the newest version that can be had by the parities of one of some layouts.
+    """Return the newest version that can be had with the parities of one of several layouts.
 
     Args:
-        layouts: in force, and before checksum ranks were given up; of two with the same version
-            the earlier one in this list is taken.
+        layouts: the layout in force, and those from before checksum ranks were given up. If two
+            give the same version, the earlier one in this list is taken.
         found, committed: see `newest_version`.
 
     Returns:
-        The version, and the layout of the parities.
+        The version, and the layout whose parities give it.
 
     Raises:
-        CatastrophicFailure: of the layout that lacks the fewest vaults.
+        CatastrophicFailure: no layout has the committed version; the error is that of the layout
+            that lacks the fewest vaults.
     """
     can: list[tuple[Version, Layout]] = []
     failures: list[CatastrophicFailure] = []
@@ -121,7 +122,7 @@ def catastrophe(
     Args:
         lost: names of the lost members of each group.
         strength: m, the checksum ranks of a group.
-        version: that is lost in this case.
+        version: the version that is then lost.
 
     Source: Besta & Hoefler, section 5: a catastrophic failure.
     """
@@ -132,6 +133,6 @@ def catastrophe(
 
 
 def group_of(layout: Layout, role: Role) -> int:
-    """Group of a role."""
+    """Return the group of a role."""
     kind, index = role
     return layout.group_of(index) if kind == "slot" else layout.group_of_checksum(index)

@@ -1,6 +1,6 @@
 """Decides which process takes which role: at a launch, in a repair, and while the slots go on.
 
-Pure. `machine.placement` chooses by failure domains; this module knows which roles are vacant and
+Pure. `machine.placement` chooses by failure domains; this module knows which roles are vacant, and
 where their vaults and logs lie.
 """
 
@@ -26,8 +26,8 @@ class Seating:
         alive: living processes.
         ready: living processes whose vault holds what their role must hold.
         spares: living processes without a role.
-        domains: elements of each process; None: all run on one node.
-        aware: the level up to which no element may hold too much of a group.
+        domains: elements of the machine that each process belongs to; None: all run on one node.
+        aware: the level up to which no element may hold more than m members of a group.
     """
 
     slot_proc: Sequence[Proc]
@@ -46,16 +46,16 @@ class Seating:
 
     @property
     def lost_slots(self) -> tuple[int, ...]:
-        """Slots whose vault must be computed."""
+        """Return the slots whose vault must be computed."""
         return tuple(s for s, p in enumerate(self.slot_proc) if p not in self.ready)
 
     @property
     def lost_checksums(self) -> tuple[int, ...]:
-        """Checksum ranks whose vault must be computed."""
+        """Return the checksum ranks whose vault must be computed."""
         return tuple(c for c, p in enumerate(self.checksum_proc) if p not in self.ready)
 
     def lost_members(self) -> dict[int, list[str]]:
-        """Names of the roles that each group has lost, slots first."""
+        """Return the names of the roles that each group has lost, slots first."""
         lost: dict[int, list[str]] = {g: [] for g in range(self.groups)}
         for s in self.lost_slots:
             lost[self.slot_group[s]].append(f"slot {s}")
@@ -64,7 +64,7 @@ class Seating:
         return lost
 
     def living_holders(self, group: int) -> list[Proc]:
-        """Living holders of a group's roles."""
+        """Return the living holders of a group's roles."""
         m = self.strength
         slots = [p for p, g in zip(self.slot_proc, self.slot_group, strict=True) if g == group]
         holders = [*slots, *self.checksum_proc[group * m : (group + 1) * m]]
@@ -78,7 +78,7 @@ class Seating:
     def spare_for(
         self, lost: Proc, group: int, spares: Sequence[Proc], *, home: bool = False
     ) -> Proc:
-        """The spare that takes a dead holder's role in a group; home: see `choose_spare`."""
+        """Return the spare that takes a dead holder's role in a group; home: see `choose_spare`."""
         processes = 1 + max([*self.slot_proc, *self.checksum_proc, *spares])
         domains = self.domains or domains_of_nodes(["the node"] * processes)
         return Proc(choose_spare(
@@ -102,14 +102,15 @@ def seat_spares(now: Seating) -> tuple[tuple[Proc, ...], tuple[Proc, ...]] | Non
             continue
         if not spares:
             return None
-        # A slot stays on its node if it can: there it can be replayed, since its logs are there.
+        # A slot stays on its node if possible: its logs are there, so it can be replayed only
+        # there.
         holders[i] = now.spare_for(holders[i], group, spares, home=holders is slot_proc)
         spares.remove(holders[i])
     return tuple(slot_proc), tuple(checksum_proc)
 
 
 def next_checksum_seat(now: Seating) -> tuple[int, Proc] | None:
-    """Choose the vacant checksum rank that is taken next while the slots go on, and its spare.
+    """Choose the next vacant checksum rank to be taken while the slots go on, and the spare for it.
 
     Returns:
         The checksum rank and the process; None if none is vacant, or no spare is left.
@@ -126,7 +127,7 @@ def seat_launch(
     """Seat all roles of a launch: on the node where their vault was found, or by awareness.
 
     Args:
-        layout: with the groups in force where vaults were found.
+        layout: the layout; where vaults were found, with the groups in force.
         hosts: node of each process.
         found: node of each vault that was found; empty at the first launch.
         domains: elements of each process; aware: the level wished for.
@@ -154,10 +155,11 @@ def seat_launch(
 def seat_at_vaults(
     layout: Layout, hosts: Sequence[str], found: Mapping[Role, str]
 ) -> tuple[dict[Role, int], list[int]]:
-    """Seat the roles whose vault was found, as far as its node has processes.
+    """Seat the roles whose vault was found at their vaults, as far as those nodes have processes.
 
     Returns:
-        The process of each role that is seated so, and the other processes, rising.
+        The process of each role that was seated in this way, and the other processes in rising
+        order.
     """
     free = {host: [p for p, h in enumerate(hosts) if h == host] for host in dict.fromkeys(hosts)}
     taken: dict[Role, int] = {}

@@ -1,4 +1,4 @@
-"""Checksum ranks and spares between repairs: they sum, commit and fold, and take vacant roles.
+"""Checksum ranks and spares between repairs: they sum, commit and fold, and take vacant seats.
 
 `coordinated` is the slots' side of a checkpoint; ``csrc/vault/checkpoint.c`` describes the steps.
 """
@@ -24,12 +24,13 @@ from .deaths import note_lost_results, report_deaths, report_deaths_of_servers
 from .failure_state import read_seats
 from .seating import next_checksum_seat
 
-# Time for which a server sleeps if nobody rings the bell. New imports, say, do not ring.
+# A server sleeps for this time if nobody rings the bell. Some changes, such as new imports to make
+# ahead, do not ring it.
 IDLE_US = 200_000
 
 
 class Served(Enum):
-    """The reasons for which a server stops serving."""
+    """Reasons why a server stops serving."""
 
     ENDED = "the job ends"
     ALARMED = "a repair is due"
@@ -40,22 +41,22 @@ class Server:
     """A checksum rank or a spare, between repairs.
 
     Args:
-        view: of this process.
-        vault: of a checksum rank; for a spare an empty one that stands by, or None.
+        view: this process's view of the job.
+        vault: a checksum rank's vault; for a spare an empty vault that stands by, or None.
         idle: called now and then by a spare that has nothing to do.
     """
 
     def __init__(self, view: JobView, vault: Vault | None, idle: Any) -> None:
         self.view, self.vault, self.idle = view, vault, idle
-        self.room = 0  # blocks of the vault whose memory is taken, or being taken
+        self.room = 0  # blocks of the vault whose memory is allocated or is being allocated
         self.mapped = 0  # blocks of other vaults that are mapped
 
     def serve(self, *, place: bool = False) -> Served:
         """Serve until there is something else to do.
 
         Args:
-            place: this process is still to run the program in this attempt, should a framework be
-                told of deaths.
+            place: this process has still to run the program in this attempt if a framework is told
+                of deaths.
         """
         view = self.view
         view.free_lost_vaults()
@@ -84,11 +85,11 @@ class Server:
                 view.wait_for_bell(seen, IDLE_US)
 
     def step(self, checksum: int) -> bool:
-        """Do the next step of a checkpoint for this parity; False if there is none."""
+        """Do the next step of a checkpoint for this parity; return False if there is none."""
         view, vault = self.view, self.vault
         assert vault is not None
         committed = view.words.committed
-        # A spare that has just taken the role can be a version behind, if a commit was under way.
+        # A spare that has just taken the role can be one version behind, if a commit was under way.
         # The members keep the version staged until this parity has it, too.
         version = Version(view.words.me.folded + 1)
         if view.words.me.folded < committed and view.words.me.summed == committed:
@@ -105,7 +106,7 @@ class Server:
             try:
                 with Group(view, number) as group:
                     group.sum_staged(vault, parity)
-            except RoundChanged:  # while it read from another node; the repair is next
+            except RoundChanged:  # it was reading from another node; a repair follows
                 vaults.parity_drop(vault.c)
                 return False
             vault.words.complete = version
@@ -135,9 +136,11 @@ class Server:
         return all(view.words.process(p).summed == version for p in view.checksum_holders())
 
     def take_vacant_seat(self) -> bool:
-        """Take a dead checksum rank's role while the slots go on; False if there is none to take.
+        """Take a dead checksum rank's role while the slots go on; return False if there is none to
+        take.
 
-        Over several nodes a repair does this, since two spares might see different deaths first.
+        Over several nodes a repair seats the spare instead, since two spares might see different
+        deaths first.
         """
         view = self.view
         if view.several_nodes:
@@ -150,7 +153,8 @@ class Server:
         report_deaths(view)
         note_lost_results(view, vacant)
         self.vault = self.vault or own_vault(view, create=True)
-        # A claim that keeps seats as they are waits for whoever may not have seen it.
+        # A framework's claim that keeps all seats as they are waits for processes with this flag,
+        # since they may not have seen the claim.
         view.words.me.rebuilding = 1
         kept = view.keeps_seats
         if not kept:
@@ -180,7 +184,8 @@ class Server:
         return True
 
     def prepare(self, checksum: int) -> None:
-        """A checksum rank takes the memory that its members will fill (see `preallocation`)."""
+        """Allocate, as a checksum rank, the memory that its members will fill (see
+        `preallocation`)."""
         view = self.view
         members = self.words_of_members(view.layout.group_of_checksum(checksum))
         need = max(words.blocks for words in members)
@@ -190,7 +195,8 @@ class Server:
             self.vault.reserve_ahead(need, staging=need)
 
     def stand_by(self) -> None:
-        """A spare takes the memory of a vault, and maps others, so that restoring is quick."""
+        """Allocate, as a spare, the memory of a vault, and map other vaults, so that restoring is
+        quick."""
         view = self.view
         need = max(view.words.process(p).blocks for p in view.all_procs())
         if need > self.room:
@@ -204,15 +210,15 @@ class Server:
             for number in range(view.layout.groups):
                 group = Group(view, number)
                 for element in filter(group.is_local, range(group.k + group.m)):
-                    # A checksum rank that takes its seat makes its vault anew: it is not there,
-                    # or not whole.
+                    # A checksum rank that is taking its seat makes its vault anew; the vault may be
+                    # missing or incomplete.
                     with contextlib.suppress(OSError, FtrmaError):
                         vaults.map_in_use(group[element])
 
     def announce_rebuild(self, group: int) -> bool:
         """Keep a group's members from beginning to stage, if none is in the middle of it.
 
-        A member that is may wait for others to begin, so they are not kept from it meanwhile.
+        A member that is staging may wait for others to begin, so these are not kept from it then.
         """
         if not self.nobody_stages(group):
             return False
@@ -248,5 +254,5 @@ def record_checkpoint(view: JobView, version: int) -> None:
     view.emit(Checkpoint(
         version=version, kind="coordinated", seconds=max(p.block_ns for p in procs) / 1e9,
         bytes=sum(p.bytes for p in procs), dirty_bytes=sum(p.dirty_bytes for p in procs),
-        step=min(p.arrived for p in procs),  # a fast slot may have come to the next one
+        step=min(p.arrived for p in procs),  # a fast slot may already be at the next safepoint
     ))

@@ -1,16 +1,17 @@
 """A slot's part of a checkpoint: staged in one go (`coordinated`), or in steps, alone.
 
-A slot that stages alone waits for no other slot, neither before nor after. Who makes the parts of
-all slots consistent with each other is a framework (`ftrma.framework.staging`). It may stage some
-regions, let the program go on, and stage more of the same version. The servers take no notice of
-the difference: each group is summed when all its members have staged, the version is committed when
-all groups are summed, and a repair undoes what is staged by half, or by some.
+A slot that stages alone waits for no other slot, neither before nor after. A framework makes the
+parts of all slots consistent with each other (`ftrma.framework.staging`). It may stage some
+regions, let the program go on, and stage more of the same version. For the servers both ways are
+alike: each group is summed when all its members have staged, the version is committed when all
+groups are summed, and a repair undoes a version that is staged by half, or by some slots only.
 
-Two rules keep slots that stage alone apart from others. A slot begins version v + 1 only when all
-parities are at v, so never two versions are on their way. And a spare that takes a checksum rank's
-vacant seat reads the members' copies only while none of them is being written: a member that is
-amid a version may take its time, so others may begin that version meanwhile, and it may even wait
-for them (`Server.take_vacant_seat`, ``ftrma_admit`` in ``csrc/job/meet.c``).
+Two rules keep slots that stage alone from disturbing others. First, a slot begins version v + 1
+only when all parities are at v, so there are never two uncommitted versions at once. Second, a
+spare that takes a checksum rank's vacant seat reads the members' copies only while none of them is
+being written. A member that has begun a version may take long to end it. Meanwhile others may begin
+that version, and the member may even wait for them, so the spare waits for all of them
+(`Server.take_vacant_seat`, ``ftrma_admit`` in ``csrc/job/meet.c``).
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class OpenVersion:
 
     Attributes:
         version: number of the version.
-        record: that describes its regions so far.
-        held_ns: for which its steps have held the program up.
+        record: the record that describes its regions so far.
+        held_ns: how long its steps have held the program up.
     """
 
     version: Version
@@ -52,14 +53,14 @@ class OpenVersion:
 
 
 def parities_are_folded(view: JobView) -> bool:
-    """Say whether all checksum ranks live and have folded the committed version."""
+    """Say whether all checksum ranks are alive and have folded the committed version."""
     committed = view.words.committed
     return all(view.ready(p) and view.words.process(p).folded == committed
                for p in view.checksum_holders())
 
 
 def is_ready(view: JobView) -> bool:
-    """Say whether no version is on its way, as this process sees it."""
+    """Say whether no version is being made, as far as this process sees."""
     slots = [view.words.process(p) for p in view.slot_holders()]
     committed = view.words.committed
     return parities_are_folded(view) and all(
@@ -68,7 +69,7 @@ def is_ready(view: JobView) -> bool:
 
 def begin(view: JobView, vault: Vault, version: Version, regions: Regions,
           record: dict[str, Any]) -> OpenVersion:
-    """Begin to stage a version alone, which was admitted."""
+    """Begin to stage alone a version that was admitted."""
     opened = OpenVersion(version, record)
     with opened.timed():
         logs.log_mark(version, alone=True)
@@ -84,7 +85,8 @@ def add(view: JobView, vault: Vault, opened: OpenVersion, regions: Regions) -> N
 
 
 def end(view: JobView, vault: Vault, opened: OpenVersion) -> None:
-    """Stage the record of a version: the slot's part is whole, and the servers go on with it."""
+    """Stage the record of a version: the slot's part is then complete, and the servers go on with
+    it."""
     with opened.timed(), writing(view, vault):
         sizes_bytes = vault.end_stage(opened.record, view.seal(opened.version))
         vault.words.complete = opened.version
@@ -101,7 +103,8 @@ def writing(view: JobView, vault: Vault) -> Iterator[None]:
         try:
             yield
         except CorruptVault as error:
-            # A rollback would keep the damage, with a checksum that matches it.
+            # A rollback would keep the damage, with a checksum that matches it, so the vault counts
+            # as lost.
             vault.words.version = vault.words.complete = Version(0)
             step_down(view, error)
             raise

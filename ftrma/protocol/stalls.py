@@ -1,12 +1,13 @@
 """Decides which slots hang, given how long each has stood still and what it is doing. Pure.
 
-A slot that waits for others is not to blame: it goes on when they do. To blame is one that stands
-still and does not wait: it is stopped, it computes without end, or it sleeps outside of MPI. If all
-that stand still wait for each other, nobody is to blame, and nobody will go on: that is a deadlock.
-If calls are made and no slot comes to its next safepoint, the program turns in a circle; this is
-judged by the longest step seen alone, since only then it is known how long a step takes.
+A slot that waits for others is not to blame: it goes on when they do. A slot is to blame if it
+stands still and does not wait: it is stopped, it computes without end, or it sleeps outside of MPI.
+If all slots that stand still wait for each other, none is to blame, and none will go on: that is a
+deadlock. If calls are made but no slot comes to its next safepoint, the program runs in a circle.
+This is judged only with a limit that follows from the longest step seen, since otherwise it is not
+known how long a step takes.
 
-`launch.stallwatch` looks at the slots and acts upon the verdict.
+`launch.stallwatch` looks at the slots and acts on the verdict.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from enum import Enum
 
 from ..native.constants import WHAT
 
-LEAST_S = 3.0  # of a limit that follows from steps: a machine may stand still for a second itself
+LEAST_S = 3.0  # the least limit that follows from steps: a machine itself may pause for a second
 
 
 class Doing(Enum):
@@ -48,16 +49,16 @@ WAITS_IN = {WHAT[kind]: words for kind, words in {
 
 @dataclass(frozen=True)
 class SlotLook:
-    """One slot, as it was found.
+    """The state in which a slot was found.
 
     Attributes:
         slot: its number.
-        still_s: for which it has made no call of MPI, passed no safepoint and staged nothing.
-        step_s: since it passed a safepoint; 0 if none was passed in this attempt.
+        still_s: how long it has made no call of MPI, passed no safepoint and staged nothing.
+        step_s: time since it passed a safepoint; 0 if it passed none in this attempt.
         doing: what it is doing, if it stands still.
-        call: in which call it is, in words; empty if in none, or if that is not known.
-        kind: of the event that waits (``enum ftrma_what``); None if it does not wait.
-        awaited: slot that it waits for first; None: none, or it is not known which.
+        call: the call in which it is, in words; empty if it is in none, or if that is not known.
+        kind: kind of the event in which it waits (``enum ftrma_what``); None if it does not wait.
+        awaited: the first slot that it waits for; None if there is none, or if it is not known.
     """
 
     slot: int
@@ -77,7 +78,7 @@ class Verdict:
         kind: "stall": some slots are to blame; "deadlock": slots wait for each other; "circle":
             calls are made, and no slot comes to its next safepoint.
         slots: those to blame, or those that wait for each other, or all.
-        seconds: for which they have stood still, the shortest of them.
+        seconds: how long they have stood still; the shortest of these times.
     """
 
     kind: str
@@ -89,14 +90,15 @@ def judge(looks: Sequence[SlotLook], limit_s: float, *, by_steps: bool = False) 
     """Say whether the job hangs, and which slots are to blame; None while it does not.
 
     Args:
-        looks: all slots.
-        limit_s: so long a slot may stand still.
-        by_steps: the limit follows from the longest step, so that it holds for steps, too.
+        looks: one look at each slot.
+        limit_s: how long a slot may stand still.
+        by_steps: the limit follows from the longest step seen, so it applies to steps, too.
     """
     still = {look.slot: look for look in looks if look.still_s >= limit_s}
     blamed = [look for look in still.values() if look.doing in TO_BLAME]
     if not blamed and len(still) == len(looks):
-        # A silent slot may go on unseen; but if it did, the others would not all stand still.
+        # A silent slot may be computing unseen; but if it made progress, the others would not all
+        # stand still.
         blamed = [look for look in looks if look.doing is Doing.SILENT]
     if blamed:
         return _verdict("stall", blamed)
@@ -117,7 +119,8 @@ def _verdict(kind: str, looks: Sequence[SlotLook]) -> Verdict:
 
 
 def waits_in_circle(still: Mapping[int, SlotLook]) -> list[int]:
-    """Find slots that wait for each other in a circle, in its order; empty if there is none."""
+    """Find slots that wait for each other in a circle, in its order; return an empty list if there
+    are none."""
     for first in still:
         path: list[int] = []
         slot: int | None = first
@@ -130,20 +133,21 @@ def waits_in_circle(still: Mapping[int, SlotLook]) -> list[int]:
 
 
 def limit_by_steps(times: float, longest_step_s: float) -> float | None:
-    """Limit for a slot's standing still, from the longest step seen, seconds; None: not yet."""
+    """Return how long a slot may stand still, in seconds, from the longest step seen; None if there
+    is none yet."""
     return max(LEAST_S, times * longest_step_s) if longest_step_s else None
 
 
 def may_be_killed(
     slots: Sequence[int], slot_group: Sequence[int], strength: int, spares: int
 ) -> bool:
-    """Say whether slots can be killed and replaced without the loss of a checkpoint, or of work.
+    """Say whether slots can be killed and replaced without losing a checkpoint.
 
     Args:
         slots: to be killed at once.
         slot_group: group of each slot.
-        strength: losses that a group survives.
-        spares: living processes that can take a role.
+        strength: number of losses that a group survives.
+        spares: number of living processes that can take a role.
     """
     of_group = Counter(slot_group[slot] for slot in slots)
     return len(slots) <= spares and max(of_group.values(), default=0) <= strength

@@ -16,7 +16,7 @@ from .restoring import rebuild_lost, restore_parity
 
 
 def start_on_node(view: JobView) -> Vault | None:
-    """Prepare communicators, restore vaults and meet: all between joining and running.
+    """Prepare communicators, restore vaults and meet: everything between joining and running.
 
     A failure meanwhile raises the alarm, and a repair does the rest.
 
@@ -28,7 +28,7 @@ def start_on_node(view: JobView) -> Vault | None:
     job.watch()
     with contextlib.suppress(RoundChanged):
         view.meet(0, 1, planned=False)
-        job.arm()  # by now the first process has written the rules, if no supervisor has
+        job.arm()  # by now somebody has written the rules: the first process, if no supervisor has
         met_ns = job.now_ns()
         lost = not view.words.me.ready and vault is not None
         if view.words.resumed:
@@ -39,7 +39,7 @@ def start_on_node(view: JobView) -> Vault | None:
         if vault and view.role()[0] == CHECKSUM:
             restore_parity(view, vault, lost=lost)
         view.meet(0, 3, planned=False)
-        view.finish_takeover()  # by all: each role's vault is with its process
+        view.finish_takeover()  # all do so: each role's vault is now with its process
         restored_ns = job.now_ns()
         if job.comm_build(0) not in (job.Wait.OK, job.Wait.ALARM):
             raise FtrmaError("the MPI library cannot build the communicator of the slots")
@@ -53,7 +53,7 @@ def start_on_node(view: JobView) -> Vault | None:
 
 
 def first_vault(view: JobView) -> Vault | None:
-    """Open the vault of this process's role: an empty one, or that of the launch before."""
+    """Open the vault of this process's role: an empty vault, or that of the launch before."""
     role, index = view.role()
     if role not in (SLOT, CHECKSUM):
         return None
@@ -74,11 +74,13 @@ def first_vault(view: JobView) -> Vault | None:
 
 
 def bring_to_committed(view: JobView, vault: Vault) -> bool:
-    """Bring a vault of an ended launch to the committed version; False if it must be computed.
+    """Bring a vault of an ended launch to the committed version; return False if it must be
+    computed.
 
     Its process may have been killed in the middle of a step. Blocks that a slot has staged are
-    undone; a block that was being written does not match its checksum, and is found later. A parity
-    that was being folded is computed anew, unless a lost slot must be computed from it.
+    undone; a block that was being written does not match its checksum, which is found later. A
+    parity that has not folded the committed version completely is computed anew, unless a lost slot
+    of its group must be computed from it: then it is folded.
     """
     role, index = view.role()
     version = view.words.committed
@@ -94,10 +96,11 @@ def bring_to_committed(view: JobView, vault: Vault) -> bool:
 
 
 def tell_relaunched(view: JobView, met_ns: int, restored_ns: int) -> None:
-    """Complete the story of a relaunch with its times; the supervisor has told the reason."""
+    """Complete the story of a relaunch with its times; the supervisor has already noted the
+    reason."""
     causes = [e for e in view.events() if isinstance(e, Relaunch)]
     if not causes:
-        return  # the supervisor could not write it
+        return  # the supervisor could not note it
     cause = causes[-1]
     now_ns, death_ns = job.now_ns(), int(view.words.death_ns)
     detect = cause.noticed_ns - death_ns

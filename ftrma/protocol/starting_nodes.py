@@ -1,8 +1,8 @@
 """Begins a launch of a job over several nodes, with new vaults or those of the launch before.
 
 All processes find out which vaults are left on which node (`vault_inventory`), the roles are seated
-accordingly (`seating`), and each role gets the newest version that can be had (`retrieval`). Then
-all goes as on one node.
+accordingly (`seating`), and each role gets the newest version that can be had (`retrieval`). From
+then on the job runs as on one node.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def join(
     """Seat all roles and join the job.
 
     Returns:
-        The job as this process sees it, and the vaults that were left.
+        This process's view of the job, and the vaults that were left.
 
     MPI: collective over all processes.
     """
@@ -54,7 +54,7 @@ def join(
     table = NodeTable(comm, proc, link, Path(options.job))
     layout, groups = options.layout(), link.greeting["slot_group"]
     layout = replace(layout, weakened=int(link.greeting["weakened"]))
-    if groups:  # those of the first launch
+    if groups:  # the groups of the first launch
         layout = replace(layout, slot_group=tuple(groups))
     capacity = capacity_blocks(table.processes_here, layout)
     committed = Version(int(link.greeting["committed"]))
@@ -69,7 +69,7 @@ def join(
     if link.greeting["files_key"]:
         spillfiles.use_key(Key(bytes.fromhex(link.greeting["files_key"])))
     if files and committed == files["version"]:
-        inventory.found.clear()  # no launch has come further: all begin from files
+        inventory.found.clear()  # no launch has come further, so all begin from files
     where = {role: host for role, (host, _) in inventory.found.items()}
     placement = seating.seat_launch(layout, table.hosts, where, domains, aware)
     view = SeveralNodesView(
@@ -87,10 +87,10 @@ def join(
 
 def fill_from_files(inventory: VaultInventory, files: Mapping[str, Any], table: NodeTable,
                     placement: Placement, key: Key) -> None:
-    """Have the vault of each slot on its node, filled from files, as if a launch had left it.
+    """Fill the vault of each slot from files, on the slot's node, as if a launch had left it there.
 
     Args:
-        files: the checkpoint: directory, entry and version.
+        files: where the checkpoint is: directory, entry and version.
         key: of the job.
 
     Raises:
@@ -111,8 +111,8 @@ def fill_from_files(inventory: VaultInventory, files: Mapping[str, Any], table: 
 def start_over_nodes(view: SeveralNodesView, inventory: VaultInventory) -> Vault | None:
     """Restore the vault of this process's role, and give the slots their communicator.
 
-    A failure before all have restored ends this launch; what is left to do after a failure that
-    comes later is done in repair.
+    A failure before all vaults are restored ends this launch. After a later failure, a repair does
+    what is left to do.
 
     Returns:
         The vault of this process's role; None for a spare.
@@ -128,7 +128,7 @@ def start_over_nodes(view: SeveralNodesView, inventory: VaultInventory) -> Vault
         me.ready = 1
     job.watch()
     try:
-        view.meet(0, 4, planned=False)  # behind those of `retrieval`
+        view.meet(0, 4, planned=False)  # follows the phases of `retrieval`
         if job.comm_build(0) not in (job.Wait.OK, job.Wait.ALARM):
             raise FtrmaError("the MPI library cannot build the communicator of the slots")
         if view.role()[0] == SLOT:

@@ -1,6 +1,6 @@
-"""The vaults that a launch over several nodes finds of the one before it, and what they can be.
+"""The vaults that a launch over several nodes finds from the launch before, and their versions.
 
-Each process comes to know of all; who takes which is decided by `salvage`.
+Each process comes to know all of them. `salvage` decides which version the launch takes.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from ..vault.vault import Vault
 from . import salvage
 from .salvage import Role
 
-NONE = Version(0)  # is committed: the program begins
+NONE = Version(0)  # nothing is committed: the program begins
 
 
 class VaultInventory:
-    """The vaults that are there.
+    """The vaults that were found.
 
     Args:
-        directory: of the job on this node.
+        directory: the job's directory on this node.
         host: this node's name.
-        layout: of the job.
-        capacity_blocks: of new vaults.
+        layout: the job's layout.
+        capacity_blocks: capacity of new vaults.
         committed: the newest version that the supervisor was told of.
 
     Attributes:
-        found: of each role that has a vault somewhere, its host, and the versions that it can be
-            brought to.
+        found: for each role that has a vault somewhere, the vault's host and the versions that it
+            can be brought to.
         opened: vaults of this node that this process looks after.
     """
 
@@ -49,7 +49,7 @@ class VaultInventory:
 
     @property
     def layouts(self) -> tuple[Layout, ...]:
-        """Layouts of which vaults may be found: that of this launch, and former ones."""
+        """Return the layouts whose vaults may be found: that of this launch, and former ones."""
         return self.layout, *self.layout.former()
 
     def path(self, role: Role) -> Path:
@@ -63,19 +63,21 @@ class VaultInventory:
         return Vault(self.path(role), self.capacity_blocks, size, create=create)
 
     def exchange(self, comm: Any, homes: Sequence[tuple[str, int, str]], *, looking: bool) -> None:
-        """Have all processes know which vaults are there.
+        """Tell all processes which vaults there are.
 
         Args:
-            comm: of all processes. Collective.
-            homes: where the roles were last: kind, number and host; of one that was moving, both.
-            looking: this process is the one that looks on its node, and there was a launch before.
+            comm: communicator of all processes. The call is collective over it.
+            homes: where the roles were last: kind, number and host. A role that was moving has two
+                entries.
+            looking: there was a launch before, and this process is the one that looks on its node.
         """
         mine: dict[Role, frozenset[Version]] = {}
         known = {(kind, index) for kind, index, _ in homes}
         here = {(kind, index) for kind, index, host in homes if host == self.host}
         former = {role for layout in self.layout.former() for role in salvage.roles_of(layout)}
         former -= {*salvage.roles_of(self.layout)}
-        # Elsewhere than where the role was last there may be one of an attempt that has ended.
+        # On a node other than where the role was last, a vault may be left of an attempt that has
+        # ended.
         wanted = [*(r for r in salvage.roles_of(self.layout) if r in here or r not in known),
                   *sorted(former & here)]
         for role in wanted if looking else ():
@@ -86,15 +88,15 @@ class VaultInventory:
                     vault.close()
         for host, there in comm.allgather((self.host, mine)):
             for role, versions in there.items():
-                # One that was moving to another node when the launch ended is there twice.
+                # If a vault was moving to another node when the launch ended, there are two of it.
                 if role not in self.found or max(versions) > max(self.found[role][1]):
                     self.found[role] = host, versions
 
     def open_mine(self, table: NodeTable, placement: Placement) -> None:
-        """Open this node's vaults that this process looks after.
+        """Open those vaults of this node that this process looks after.
 
-        The holder of a role looks after the vault of the role; the first process of the node also
-        after those of roles that are on other nodes now, and of former layouts.
+        The holder of a role looks after the role's vault. The first process of a node also looks
+        after vaults of roles that are now on other nodes, and of former layouts.
         """
         holder = {("slot", s): p for s, p in enumerate(placement.slot_proc)}
         holder |= {("checksum", c): p for c, p in enumerate(placement.checksum_proc)}
