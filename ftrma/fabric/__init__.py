@@ -1,1 +1,1 @@
-"""The job as one process sees it: the control file, the roles in it, the way to the supervisor."""
+"""The job as one process sees it: the control file, its roles, the link to the supervisor."""

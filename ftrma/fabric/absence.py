@@ -1,8 +1,8 @@
 """Finds processes that a repair waits for in vain: a signal (SIGSTOP) or a debugger stopped them.
 
-All living processes meet in a repair. One that computes, or waits outside of MPI, reports itself
-(``csrc/job/wake.c``); one that is stopped cannot, so a process of its node looks for it here.
-`launch.stoppedprocesses` decides what becomes of it.
+All living processes meet in a repair. A process that computes, or waits outside of MPI, can still
+report (``csrc/job/wake.c``). A stopped process cannot, so another process of its node looks for it
+with this module. `launch.stoppedprocesses` decides what becomes of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class StoppedProcess:
 
     Attributes:
         proc: its position in the MPI world.
-        name: its role and the number in it.
+        name: its role, and its number in that role.
     """
 
     proc: Proc
@@ -32,11 +32,12 @@ def stopped(ctl: Control, node: int | None = None) -> list[StoppedProcess]:
     """List the stopped processes that have not come to the pending repair.
 
     Args:
-        ctl: control file of this node.
-        node: number of this node, whose processes are looked at; None: all, on one node.
+        ctl: the control file of this node.
+        node: number of this node; only its processes are looked at. None: all processes, which are
+            on one node.
 
     Returns:
-        Nobody, if no repair is pending.
+        The stopped processes; an empty list if no repair is pending.
     """
     alarm = job.load(ctl, "alarm")
     if alarm in (job.load(ctl, "repaired"), job.ENDED):
@@ -52,7 +53,7 @@ def stopped(ctl: Control, node: int | None = None) -> list[StoppedProcess]:
 
 
 def is_stopped(pid: int) -> bool:
-    """Tell if a process of this node is stopped, by a signal or a debugger."""
+    """Say whether a process of this node is stopped, by a signal or a debugger."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

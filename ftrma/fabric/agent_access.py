@@ -1,9 +1,10 @@
 """Reaches the agents of all nodes, for one process of a job over several nodes.
 
-A process has up to three origins of the wire. One is its slot's: by it the data plane reaches
-windows on other nodes. Another one is the process's own: by it repairs read vaults and logs, and
-ask agents to hold accesses back. The third one is for the mail of a framework (`post_office`).
-Behind the slots each node is a target, for what a node has beside windows.
+A process has up to three origins of the wire. The first belongs to its slot: the data plane uses it
+to reach windows on other nodes. The second belongs to the process itself: repairs use it to read
+vaults and logs, and to ask agents to hold accesses back. The third is for the mail of a framework
+(`post_office`). The slots are targets 0, 1, ...; behind them each node is a target, too, for
+everything that a node has beside windows.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .round_changed import RoundChanged
 
 
 def origins_of(slots: int, processes: int) -> int:
-    """Number of origins that a job has."""
+    """Return the number of origins that a job has."""
     return slots + 2 * processes
 
 
@@ -33,17 +34,17 @@ class AgentAccess:
     """The origins of a process, and the descriptors by which agents wake it.
 
     Args:
-        key: of the job.
+        key: the job's key.
         table: which process is on which node.
-        addresses: of the agents, by node.
-        slots: of the job.
-        requested_round: tells the newest round of repair that was asked for.
+        addresses: addresses of the agents, by node.
+        slots: number of slots of the job.
+        requested_round: returns the newest round of repair that was asked for.
 
     Attributes:
         files: the way to files on other nodes.
     """
 
-    NEWEST = 2**32 - 1  # incarnation behind which none comes
+    NEWEST = 2**32 - 1  # the greatest incarnation: none comes after it
 
     def __init__(
         self, key: Key, table: NodeTable, addresses: Sequence[Address], slots: int,
@@ -52,7 +53,7 @@ class AgentAccess:
         self.key, self.table, self.addresses, self.slots = key, table, addresses, slots
         self.requested_round = requested_round
         self.begun_round = 0  # the newest round of repair that this process has begun
-        self.attempt_round = 0  # the newest round in which all went back, or 0
+        self.attempt_round = 0  # newest round in which all slots went back, or 0
         self.of_slot: Asking | None = None
         self.own = self._origin(slots + table.proc, 0)
         directory = table.directory
@@ -72,15 +73,15 @@ class AgentAccess:
                       lambda node: self.addresses[node])
         for node in range(nodes):
             made.origin.locate(self.slots + node, node, 1)
-        if self.attempt_round:  # or agents would take the origin for one of an earlier attempt
+        if self.attempt_round:  # else agents take the origin for one of an earlier attempt
             made.origin.take_roles(self.attempt_round, forget=True)
         return made
 
     def mail_origin(self, proc: Proc, incarnation: int) -> Asking:
-        """Make the origin by which a process reaches the mail of other nodes, anew.
+        """Make anew the origin by which a process reaches the mail on other nodes.
 
         Args:
-            incarnation: agents serve the greatest that has come.
+            incarnation: agents serve only the greatest one that has come.
         """
         return self._origin(self.slots + len(self.table.nodes) + proc, incarnation)
 
@@ -88,20 +89,21 @@ class AgentAccess:
         return [asking.origin for asking in (self.of_slot, self.own) if asking]
 
     def reach_holders(self, slot: Slot | None, holders: Sequence[Proc], living: set[Proc]) -> None:
-        """Know where the slots are.
+        """Learn where the slots are.
 
         Args:
-            slot: of this process; None if it holds none.
-            holders: process of each slot.
-            living: processes that live.
+            slot: the slot of this process; None if it holds none.
+            holders: the process that holds each slot.
+            living: the living processes.
         """
         if slot is not None and self.of_slot is None:
             self.of_slot = self._origin(slot, self.requested_round())
             job.set_nodes(self.of_slot.origin.address, wire.ledger_address(self.ledger))
-            # An agent may be gone with the last process of its node, and shows nothing then.
+            # The agent of a node whose processes have all died may be gone; it needs no requests.
             nodes = {self.table.node_of(p) for p in living}
             for node in nodes if self.requested_round() else ():
-                # The agent shows again, if need be, as something new, what it shows other nodes.
+                # Numbers of requests continue behind those of the slot's dead process. So what the
+                # slot shows once more in an exchange is taken as a new request.
                 self._ask(self.of_slot, partial(Origin.number, target=self.slots + node))
         with job.reserve_origin():
             for target, proc in enumerate(holders):
@@ -113,7 +115,7 @@ class AgentAccess:
     # -- a repair -----------------------------------------------------------------------------
 
     def begin_round(self) -> int:
-        """Begin the newest round of repair; the alarm that rang for it is silent from here on."""
+        """Begin the newest round of repair; the alarm that rang for it is silent from now on."""
         self.files.hush()
         self.begun_round = self.requested_round()
         return self.begun_round
@@ -122,7 +124,7 @@ class AgentAccess:
         return self.requested_round() not in (self.begun_round, job.ENDED)
 
     def hold(self, slot: Slot) -> None:
-        """Have this node's agent let accesses to a slot wait."""
+        """Have this node's agent hold accesses to a slot back."""
         self._ask(self.own, partial(Origin.hold, target=slot, hold=True))
 
     def release(self, slot: Slot, *, insist: bool = False) -> None:
@@ -171,5 +173,5 @@ class AgentAccess:
 
 
 def _open_both(path: Path) -> int:
-    """Open a FIFO at both ends, so that no end of it is ever missing."""
+    """Open a FIFO at both ends, so that neither end is ever missing."""
     return os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,10 +1,10 @@
 """Connects a process to agents of nodes, and keeps this node's agent running.
 
-A connection begins as a link does (`link`): messages of fixed size, a challenge each way, nothing
-parsed before. Then the process says hello, with the version of ftrma and the format of the wire's
-messages, and the agent answers by a welcome or by a refusal in words. The rest belongs to the wire
-(``csrc/wire/``). The key is derived from the job's key, so that an answer that was meant for an
-agent opens nothing else.
+A connection begins as a link does (`link`): messages of fixed size carry a challenge each way, and
+nothing is parsed before they are answered. Then the process says hello, with the version of ftrma
+and the format of the wire's messages, and the agent answers by a welcome or by a refusal in words.
+The rest belongs to the wire (``csrc/wire/``). The key is derived from the job's key, so that an
+answer that was meant for an agent opens nothing else.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from . import link
 
 Regions = Sequence[tuple[int, int, MirrorKind]]
 WIRE, MIRROR = "wire", "mirror"  # kinds of connections to an agent
-TAG, DAMAGED = "tag", "damaged"  # of a hello; how many replies were changed on their way
-REPORT_S = 2.0  # how often it is told that a node is not reached
-PARTS = 16384  # of a node's windows; an unused entry has no memory
+TAG, DAMAGED = "tag", "damaged"  # of a hello: its tag; how many replies were damaged on their way
+REPORT_S = 2.0  # how often the supervisor is told that a node is not reached
+PARTS = 16384  # parts of a node's windows; an unused entry takes no memory
 AGAIN_S = 1.0  # an agent that ends sooner, or by an error, may fail again
-TRIES = 10  # so many failing agents in a row are given up
-KILLED = "it was killed"  # an agent that ends otherwise says why
+TRIES = 10  # after so many failing agents in a row, none is started any more
+KILLED = "it was killed"  # an agent that ends in another way says why
 # Like ``python -m``, but without the current directory, in which there may be any file.
 AGENT = ("import sys; getattr(sys.flags, 'safe_path', 0) or sys.path.pop(0); import runpy; "
          "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)")
@@ -55,7 +55,7 @@ def key_of_wire(key: Key) -> Key:
 
 
 def has_ended(alive: int) -> bool:
-    """Tell if the agent at the other end of this pipe is gone."""
+    """Say whether the agent at the other end of this pipe is gone."""
     end = select.poll()
     end.register(alive, select.POLLIN)
     return bool(end.poll(0))
@@ -72,9 +72,9 @@ def hello(origin: int, incarnation: int, host: str) -> dict[str, Any]:
     """Make the hello of an origin.
 
     Args:
-        origin: number of the origin, such as its slot.
+        origin: number of the origin, for example its slot.
         incarnation: which process of that slot it is.
-        host: whose agent it wants.
+        host: the host whose agent it wants.
     """
     return {"kind": WIRE, "ftrma": VERSION, "format": FORMAT, "engine": wire.engine(),
             "origin": origin, "incarnation": incarnation, "host": host}
@@ -86,13 +86,13 @@ def hello_of_node(node: int, regions: str, host: str) -> dict[str, Any]:
 
 
 def hello_line(key: Key, said: dict[str, Any]) -> bytes:
-    """Make the line of a hello: a bit of it that changes on its way is noticed by its tag."""
+    """Make the line of a hello; its tag reveals any bit that changes on the way."""
     said = {"event": "hello", **said}
     return json.dumps({**said, TAG: tag_of(key, said)}).encode() + b"\n"
 
 
 def tag_of(key: Key, said: dict[str, Any]) -> str:
-    """Make the tag of a hello without one; no other hello has it."""
+    """Make the tag of a hello that has none yet; no other hello has this tag."""
     return key.tag(json.dumps(said, sort_keys=True).encode()).hex()
 
 
@@ -101,7 +101,7 @@ def refusal(said: dict[str, Any], host: str, regions: str = "", node: int = 0) -
 
     Args:
         said: the hello.
-        regions, node: which regions this agent mirrors, and its node.
+        regions, node: the regions that this agent mirrors, and its node.
     """
     if said.get("kind") not in (WIRE, MIRROR) or said.get("event") != "hello":
         return "agents are for the wire between nodes alone"
@@ -124,7 +124,7 @@ def refusal(said: dict[str, Any], host: str, regions: str = "", node: int = 0) -
 
 
 def refusal_of_node(said: dict[str, Any], regions: str, node: int) -> str:
-    """Say why the agent of `node` is no hub for this spoke; "" if it is. Pure."""
+    """Say why the agent of `node` cannot be the hub of this spoke; "" if it can. Pure."""
     spoke = said.get("node")
     if not regions or node:
         return f"the agent of node {node} is not the hub of a mirror"
@@ -137,16 +137,16 @@ def refusal_of_node(said: dict[str, Any], regions: str, node: int) -> str:
 
 
 def tune(connection: socket.socket) -> None:
-    """Have a connection between nodes end soon after the network between them has failed.
+    """Make a connection between nodes end soon after the network between them has failed.
 
-    The kernel would send bytes under way again for a quarter of an hour.
+    Otherwise the kernel would send unacknowledged bytes again and again for a quarter of an hour.
     """
     link.tune(connection)
     link.bound_sending(connection, timeouts.UNACKNOWLEDGED.s)
 
 
 class Splits:
-    """Tells the supervisor, again and again, which nodes this one does not reach any more.
+    """Tells the supervisor, repeatedly, which nodes this node does not reach any more.
 
     Args:
         key: of the job.
@@ -155,7 +155,7 @@ class Splits:
     def __init__(self, key: Key) -> None:
         self.key, self.supervisor = key, link.find()
         self.reached: set[str] = set()
-        self.missed: dict[str, tuple[float, float]] = {}  # since when; when it was told last
+        self.missed: dict[str, tuple[float, float]] = {}  # since when missed; when last told
 
     def note(self, host: str, began: float, *, reached: bool) -> bool:
         """Take note of one try to reach a node's agent.
@@ -186,7 +186,7 @@ class AlarmRang(OSError):
 
 
 class _Hasty:
-    """A connection that is being made. Each wait ends at a deadline, or by the alarm."""
+    """A connection that is being made. Each wait ends at a deadline, or when the alarm rings."""
 
     def __init__(self, connection: socket.socket, alarm: int, deadline: float) -> None:
         self.connection, self.alarm, self.deadline = connection, alarm, deadline
@@ -242,13 +242,14 @@ class Asking:
 
     Args:
         key: of the job.
-        slot: of this process; incarnation: more than that of the slot's earlier processes.
-        find: gives the address of a node's agent; None: no agent is there yet.
+        slot: number of the origin, for example the slot of this process. incarnation: greater than
+            those of the origin's earlier processes.
+        find: returns the address of a node's agent; None if there is no agent yet.
         acked: see `Origin`.
 
     Attributes:
-        origin: of the wire.
-        trouble: why the last connection was not made, in words.
+        origin: the origin of the wire.
+        trouble: why the last connection could not be made, in words.
     """
 
     def __init__(
@@ -263,7 +264,8 @@ class Asking:
         self.origin = Origin(targets, nodes, self._connect, acked)
 
     def _connect(self, node: int, limit_ms: int) -> int:
-        """Connect to a node's agent: a descriptor, or a negative errno value, EPROTO if refused."""
+        """Connect to a node's agent; return a descriptor, or a negative errno value (EPROTO if
+        refused)."""
         address = self.find(node)
         began = time.monotonic()
         deadline = began + (limit_ms / 1000 if limit_ms >= 0 else math.inf)
@@ -286,12 +288,12 @@ class Asking:
                 return fd
             socket.socket(fileno=fd).close()
             self.trouble = f"{ip}: {answer.get('why', 'refused')}"
-            if answer.get("host") == address.host:  # else another agent happens to listen there
+            if answer.get("host") == address.host:  # if not, another agent happens to listen there
                 self.origin.refusal = self.trouble
                 return -errno.EPROTO
         now = time.monotonic()
         since, last = self.missed.get(node, (now, now))
-        since = now if now - last > timeouts.AGENT_REACH.s else since  # without a try meanwhile
+        since = now if now - last > timeouts.AGENT_REACH.s else since  # no try was made meanwhile
         self.missed[node] = since, now
         if address is None or self.splits.note(address.host, began, reached=False):
             return -errno.EAGAIN
@@ -308,18 +310,19 @@ class Asking:
 class NodeAgent:
     """Keeps a node's agent running as long as any process of the job lives on the node.
 
-    Each process of the node has a `NodeAgent`. One of them keeps the agent: it holds a lock on a
-    file, which passes to another process when it dies. The keeper replaces an agent that ends by
-    another one at the same address; origins then send again what the old agent had not
-    acknowledged. The agent ends when no process holds the FIFO any more that is its stdin. By the
-    FIFO it also learns where the hub is.
+    Each process of the node has a `NodeAgent`. One of these processes is the agent's keeper: it
+    holds a lock on a file, which passes to another process when it dies. If the agent ends, the
+    keeper starts another one at the same address; origins then send again what the old agent had
+    not acknowledged. The agent's stdin is a FIFO, and the agent ends when no process holds the FIFO
+    any more. Through the FIFO it also learns where the hub is.
 
     Args:
-        directory: of the job on this node.
+        directory: the job's directory on this node.
         key: of the job.
-        bind: where to listen.
+        bind: the address at which the agent listens.
         node: number of this node; the agent of node 0 is the hub.
-        lost: called by a thread when one agent after another ends at once, with the reason.
+        lost: called by a thread when one agent after another ends soon after its start, with the
+            reason.
         followed: called by a thread when an agent has died and another one serves.
     """
 
@@ -333,37 +336,37 @@ class NodeAgent:
         self.ledger, self.published = directory / "ledger", directory / "agent"
         self.mirror, self.fifo = directory / "mirror", directory / "agent.stdin"
         self.keeper = directory / "agent.keeper"
-        # Taken at the start, since the program may change them.
+        # Both are recorded at the start, since the program may change them.
         self.environment, self.home = dict(os.environ), os.getcwd()
 
     def make(self, origins: int, targets: int, words: Regions) -> None:
-        """Make what the node's processes and its agent share, as the node's first process.
+        """Make, as the node's first process, the files that its processes and its agent share.
 
         Args:
-            origins, targets: for how many the ledger has room.
-            words: regions of the control file that are mirrored; the file is there already.
+            origins, targets: how many of them the ledger has room for.
+            words: regions of the control file that are mirrored; the file exists already.
 
         Raises:
-            FtrmaError: there is no room for it.
+            FtrmaError: there is no room for them.
         """
         for left in (self.ledger, self.ledger.with_name("ledger.bell"), self.published,
                      self.mirror, self.fifo, self.keeper):
-            left.unlink(missing_ok=True)  # of a launch before
+            left.unlink(missing_ok=True)  # left by an earlier launch
         wire.ledger_make(self.ledger, origins=origins, targets=targets, parts=PARTS)
         wire.mirror_make(self.mirror, "control", words)
         os.mkfifo(self.fifo, 0o600)
         self.keeper.touch(0o600)
 
     def start(self) -> link.Address:
-        """Start the agent, as the node's first process; returns its address.
+        """Start the agent, as the node's first process, and return its address.
 
         Raises:
-            NoRoom: memory is missing. FtrmaError: it does not come up.
+            NoRoom: there is not enough memory. FtrmaError: the agent does not come up.
         """
         self._hold()
         fcntl.flock(self.turn, fcntl.LOCK_EX | fcntl.LOCK_NB)
         why = self._come_up()
-        if why == KILLED:  # nobody knows this one yet, so nobody else replaces it
+        if why == KILLED:  # no other process knows this agent yet, so none replaces it
             why = self._come_up()
         if why and is_full(self.ledger.parent):
             raise NoRoom(f"starting the agent: {NO_ROOM}")
@@ -373,7 +376,8 @@ class NodeAgent:
         return link.Address.parse(self.published.read_text())
 
     def _come_up(self) -> str:
-        """Start the agent and wait until it has published its address; say why it does not."""
+        """Start the agent and wait until it has published its address; if it does not, return
+        why."""
         alive, deadline = self._start(), time.monotonic() + timeouts.AGENT_COME_UP.s
         while not self.published.exists() and not has_ended(alive):
             if time.monotonic() > deadline:
@@ -384,14 +388,15 @@ class NodeAgent:
         return why
 
     def _hold(self) -> None:
-        """Have the agent live at least as long as this process."""
+        """Keep the agent alive at least as long as this process lives."""
         self.turn = os.open(self.keeper, os.O_RDWR | os.O_CLOEXEC)
         self.voice = os.open(self.fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        for fd in (self.turn, self.voice):  # a forked child keeps no agent
+        for fd in (self.turn, self.voice):  # a forked child must not keep the agent alive
             os.register_at_fork(after_in_child=partial(os.close, fd))
 
     def join(self, address: link.Address, hub: link.Address) -> None:
-        """Keep the node's agent when it is this process's turn; have it mirror with the hub."""
+        """Become the agent's keeper when it is this process's turn, and tell the agent where its
+        hub is."""
         if not hasattr(self, "turn"):
             self._hold()
         self.hub = hub
@@ -445,7 +450,7 @@ class NodeAgent:
             else:
                 tries, told = 0, False
             if alive >= 0:
-                # An agent can take the ledger and fail behind that.
+                # An agent can take the ledger and fail afterwards.
                 why = said_at_end(alive) if has_ended(alive) else why
                 os.close(alive)
                 alive = -1
@@ -454,7 +459,7 @@ class NodeAgent:
                 alive = self._start()
                 self._tell_hub()
                 if self._await_taking(alive, ledger):
-                    if not told:  # one line for agents that die again and again
+                    if not told:  # only one line, even if agents die again and again
                         self.followed()
                     told = True
                     continue
@@ -466,9 +471,10 @@ class NodeAgent:
         self.lost(why)
 
     def _await_taking(self, alive: int, ledger: int) -> bool:
-        """Wait until an agent serves the ledger; False if the agent ends before, or takes too long.
+        """Wait until an agent serves the ledger; return False if it ends before, or takes too long.
 
-        Processes that the program forks meanwhile keep the pipe open, so a deadline is needed, too.
+        The deadline is needed because processes that the program forks meanwhile keep the pipe
+        open.
         """
         deadline = time.monotonic() + timeouts.AGENT_COME_UP.s
         while not has_ended(alive) and time.monotonic() < deadline:

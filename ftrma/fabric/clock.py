@@ -1,9 +1,9 @@
 """Compares two monotonic clocks, so that a job over several nodes has one clock.
 
-Each machine's monotonic clock counts from the machine's own start. A job counts by the supervisor's
-clock: at the start of a launch one process of each node compares its clock with that one. Of
-several comparisons the one with the shortest time there and back counts; its error is at most half
-of that time. Clocks that drift apart later are not corrected.
+Each machine's monotonic clock counts from the machine's own start. A job uses the supervisor's
+clock: at the start of a launch one process of each node compares its own clock with it. Of several
+comparisons the one with the shortest round trip is used; its error is at most half of the round
+trip. Clocks that drift apart later are not corrected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ COMPARISONS = 32
 
 
 def ahead_ns(ask: Callable[[], int]) -> int:
-    """Measure how far another monotonic clock is ahead of this process's, in nanoseconds.
+    """Measure how many nanoseconds another monotonic clock is ahead of this process's clock.
 
     Args:
         ask: reads the other clock.

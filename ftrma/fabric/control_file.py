@@ -16,29 +16,29 @@ from ..native.constants import FAILPOINTS
 from ..native.logs import check_budget
 from ..native.shared import Control, Proc
 
-ADDRESS_BYTES = 64 << 40  # half of what a process can have on x86-64
+ADDRESS_BYTES = 64 << 40  # half of a process's address space on x86-64
 
 
 def capacity_blocks(processes: int, layout: Layout) -> int:
-    """Blocks of a new vault: as much as the machine has memory; the file is sparse.
+    """Return the capacity of a new vault: all memory of the machine, since the file is sparse.
 
-    A process may map all vaults of its node, and images of all of its group, at once: where they
-    would not fit beside each other, a vault has less.
+    A process may map all vaults of its node and images of all vaults of its group at the same time.
+    If they would not fit into its address space together, a vault has a smaller capacity.
 
     Args:
-        processes: on this node.
+        processes: number of processes on this node.
     """
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4096
     share = ADDRESS_BYTES // (processes + layout.group_size + layout.strength)
     return min(memory, share // vaults.block_bytes(layout.group_size))
 
 
-LOG_BYTES = 64 << 20  # default budget: some seconds of puts of a program that does little else
+LOG_BYTES = 64 << 20  # default budget: lasts for seconds in a program that only puts
 LOG_SHARE = 8  # all logs together take at most this part of the free shared memory by default
 
 
 def log_bytes(directory: Path, slots: int, least: int) -> int:
-    """Default budget of each slot's logs, bytes."""
+    """Return the default budget of each slot's logs, in bytes."""
     room, allowed = os.statvfs(directory), cgroup.room_bytes()
     free = room.f_bavail * room.f_frsize
     share = (free if allowed is None else min(free, allowed)) // LOG_SHARE // slots
@@ -51,8 +51,8 @@ def make_control(
     """Make a job's control file.
 
     Args:
-        log_budget: of each slot's logs, bytes; None: the default.
-        processes: on this node; None: all.
+        log_budget: budget of each slot's logs in bytes; None: the default.
+        processes: number of processes on this node; None: all of the job.
     """
     ctl = job.make_control(path, layout.processes, layout.slots, layout.groups, layout.strength,
                            layout.group_size,
@@ -81,7 +81,7 @@ def make_job_directory(
     check_budget(log_budget)
     directory = Path(base) / f"ftrma-{os.getuid()}-{secrets.token_hex(4)}"
     try:
-        directory.mkdir(mode=0o700)  # exclusively: nobody else's
+        directory.mkdir(mode=0o700)  # fails if it exists, so it is nobody else's
         make_control(directory / "control", layout, log_budget)
         job.make_story(directory / "events")
     except (OSError, FtrmaError) as error:
@@ -94,7 +94,7 @@ def make_job_directory(
 
 
 def place_of_kill(ctl: Control, role: int, index: int) -> str:
-    """Place where a ``--kill`` rule struck a role, once; "unknown" if none did."""
+    """Return the place where a ``--kill`` rule struck a role, only once; "unknown" if none did."""
     names = {number: name for name, number in FAILPOINTS.items()}
     for i in range(ctl.nrules):
         rule = ctl.rules[i]

@@ -1,6 +1,7 @@
 """Reads and writes the words that processes of a job share, in the control file.
 
-A read sees all that was written before the word; a write follows all that was written before it.
+Whoever reads a word also sees everything that its writer wrote before it: each read is an acquire,
+and each write a release.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from ..native.shared import Control, Proc, Process, Progress, Slot, Version
 
 
 class _Word:
-    """A word of a struct of C, which the object that has this attribute keeps in `struct`."""
+    """A word of a struct of C; the object with this attribute keeps the struct in `struct`."""
 
     def __init__(self, name: str) -> None:
         self.name = name

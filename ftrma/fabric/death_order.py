@@ -1,12 +1,12 @@
-"""Tells a framework of deaths over several nodes, in one order: as a thread of the root's process.
+"""Tells a framework of deaths over several nodes in one order; a thread of the root's process.
 
-On one node whoever notices a death adds it to the list in the mail's file, and nothing comes from
-the dead any more. Here bytes of the dead may still be on their way. So the root takes the dead
-process's connections from the agents of all nodes before it adds the death to the list of its own
-node, and then to those of the others.
+On one node any process that notices a death adds it to the list in the mail's file, and nothing
+more comes from the dead process. Over several nodes its bytes may still be on their way. So the
+root first has the agents of all nodes shut the dead process out. Only then does it add the death to
+the list on its own node, and then to the lists on the others.
 
-Laws: all nodes have the same list. Behind a death in it nothing of the dead comes to any node: no
-word, and no message.
+Laws: all nodes have the same list. Once a death is in the list, nothing more of the dead process
+comes to any node, neither a word nor a message.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from collections.abc import Callable, Sequence
 from ..host.errors import FtrmaError, Rollback
 from .nodes_mail import NodesMail
 
-LOOK_US = 100_000  # between two looks, unless the job's bell rings
-SOON_US = 2_000  # while a node has not heard all
+LOOK_US = 100_000  # time between two looks, unless the job's bell rings
+SOON_US = 2_000  # the same while some node has not been told everything
 
 
 class DeathOrder:
-    """The deaths among the members, as the root tells them.
+    """The deaths among the members, in the order in which the root tells them.
 
     Args:
-        mail: of the root.
+        mail: the root's mail.
         members: processes that run the program.
-        alive: says if a process is.
-        shut_out: has the agent of a node (second argument) take no more of a process (first).
-        bell, wait: the job's bell, which rings at deaths; waits for it, at most so many
+        alive: says whether a process is alive.
+        shut_out: makes the agent of a node (second argument) accept nothing more from a process
+            (first argument).
+        bell, wait: read the job's bell, which rings at deaths; wait for it, at most so many
             microseconds.
-        over: says if the attempt is over.
-        report: tells the user of deaths, once each.
-        fail: is told why deaths cannot be told any more.
+        over: says whether the attempt is over.
+        report: tells the user of each death, once.
+        fail: called with the reason if deaths cannot be told any more.
     """
 
     def __init__(self, mail: NodesMail, members: Sequence[int], alive: Callable[[int], bool],
@@ -55,17 +56,17 @@ class DeathOrder:
                 self.wait(seen, LOOK_US if self.settled() else SOON_US)
         except Rollback:
             return
-        except FtrmaError as error:  # nobody else can tell them
+        except FtrmaError as error:  # no other process can tell deaths
             self.fail(f"deaths cannot be told: {error}")
 
     def look(self) -> None:
-        """Tell what is new."""
+        """Tell the deaths that are new."""
         for process in self.members:
             if process not in self.told and not self.alive(process):
                 self._tell_death(process)
 
     def settled(self) -> bool:
-        """Say that the other nodes have been told all."""
+        """Say whether the other nodes have been told everything."""
         return all([self.mail.post.push(node) for node in self._living_nodes()])
 
     def _tell_death(self, process: int) -> None:
@@ -83,7 +84,8 @@ class DeathOrder:
         ])
 
     def _tell_others(self, words: Sequence[tuple[int, int]]) -> None:
-        """Raise words on all other nodes, for each process there, whose bell rings so."""
+        """Raise words on all other nodes, once for each process there, which also rings its
+        bell."""
         for process in self.members:
             if self.mail.post.nodes[process] in self._living_nodes() and self.alive(process):
                 self.mail.post.store(process, [], words, wait=False)

@@ -1,11 +1,11 @@
 """A rank's connections to the supervisor, in a job over several nodes.
 
 The supervisor sees no node's control file. So each rank has one TCP connection to it, the *link*,
-over which both send lines of JSON, each with an ``event``. By the link the supervisor also notices
-a death: the kernel closes a dead process's connection within milliseconds, and its probes find a
-node that has vanished after `timeouts.NODE_SILENT`. A rank on another host than the supervisor
-opens two more connections, which become its stdout and stderr; slot 0 opens one more in each
-attempt, its stdin; and each rank opens one for the trace that it writes. The agent of a node has a
+over which both send lines of JSON, each with an ``event``. Through the link the supervisor also
+notices a death: the kernel closes a dead process's connection within milliseconds, and its probes
+detect after `timeouts.NODE_SILENT` that a node has vanished. A rank on another host than the
+supervisor opens two more connections, which become its stdout and stderr. Slot 0 opens one in each
+attempt for its stdin, and each rank opens one if it writes a trace. The agent of a node has a
 connection, too, by which it is asked about processes that hang (`launch.nodewatch`).
 
     rank to supervisor   hello, clock, role, entry, entered, claim, abort, relaunch, there, spared,
@@ -16,19 +16,19 @@ connection, too, by which it is asked about processes that hang (`launch.nodewat
                          gone, lost, surrender, signal, end
 
 ``waiting`` asks whether the rank waits for others, ``stopped`` which processes of its node keep a
-repair waiting because they are stopped, ``saved`` how much of the job is saved; the rank answers by
-the event of that name. ``saved`` also says whether the job is to end behind its next checkpoint.
-``tells`` says whether a framework is told of deaths. ``gone`` tells of the death of a rank that was
-alone on its host, where no other process sees it, ``lost`` of a host without which the others go
-on, and of the rules of ``--kill`` that have struck there. At ``surrender`` the process kills
-itself, and the job goes on without its host. At ``end`` the process kills itself, whatever its main
-thread is doing; it waits only while the main thread holds `Link.critical`. The process does so,
-too, when the supervisor is gone.
+repair waiting because they are stopped, and ``saved`` how much of the job is saved; the rank
+answers with the event of the same name. ``saved`` also says whether the job is to end behind its
+next checkpoint. ``tells`` says whether a framework is told of deaths. ``gone`` reports the death of
+a rank that was alone on its host, where no other process could see it. ``lost`` reports a host
+without which the others go on, and the rules of ``--kill`` that have struck there. At ``surrender``
+the process kills itself, and the job goes on without its host. At ``end`` the process kills itself,
+whatever its main thread is doing; it waits only while the main thread holds `Link.critical`. The
+process does the same when the supervisor is gone.
 
 The supervisor's side is `switchboard`. A connection begins with messages of fixed size, which need
 no parser: the supervisor sends a challenge, the rank sends its answer and a challenge of its own,
-the supervisor answers that. Both answers need the job's key, so a stranger is neither let in nor
-obeyed. The rest is not encrypted and does not protect against attackers who can write to the
+and the supervisor answers that. Both answers need the job's key, so a stranger is neither let in
+nor obeyed. The rest is not encrypted and does not protect against attackers who can write to the
 network.
 """
 
@@ -59,11 +59,11 @@ from ..host.signals import would_end
 from .absence import StoppedProcess
 
 VARIABLE = "FTRMA_LINK"
-_exit = os._exit  # the real one; `runner` replaces it for the program
-# Set where the launch before ran over several nodes, or files are filled in as over several.
+_exit = os._exit  # the real function; `runner` replaces it for the program
+# Set if the launch before ran over several nodes, or if vaults are filled from files in that way.
 SPREAD = "FTRMA_SPREAD"
-LOOK_S = 0.005  # between two looks at what else happens, while an answer is waited for
-EACH_PROBE_S = 1  # between the kernel's probes of a connection on which nothing is sent
+LOOK_S = 0.005  # how often a process that waits for an answer calls `meanwhile`
+EACH_PROBE_S = 1  # time between the kernel's probes of an idle connection
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class Address:
     """The address of the supervisor, or of an agent.
 
     Attributes:
-        host: name of the host, by which a process knows if it runs on that host.
-        port: of the listening socket.
-        addresses: of the host, the most reachable ones first.
+        host: name of the host; a process compares it to know whether it runs there.
+        port: port of the listening socket.
+        addresses: IP addresses of the host, the most reachable ones first.
     """
 
     host: str
@@ -90,7 +90,7 @@ class Address:
 
     @property
     def here(self) -> bool:
-        """This process runs on that host."""
+        """Say whether this process runs on that host."""
         return self.host == socket.gethostname()
 
 
@@ -105,9 +105,10 @@ def line(event: str, **data: Any) -> bytes:
 
 
 def tune(connection: socket.socket) -> None:
-    """Have small lines sent at once, and a node that has vanished noticed.
+    """Make the kernel send small lines at once, and notice a node that has vanished.
 
-    The kernels of both nodes probe the connection; no process takes part, however busy it is.
+    The kernels of both nodes probe the connection. Processes take no part in that, so it works
+    however busy they are.
     """
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -118,30 +119,32 @@ def tune(connection: socket.socket) -> None:
 
 
 def bound_by_silence(connection: socket.socket) -> None:
-    """End a link whose other node is silent for `timeouts.NODE_SILENT`, with bytes under way, too.
+    """Make a link end when the other node is silent for `timeouts.NODE_SILENT`, even with bytes
+    under way.
 
-    The kernel looks at each probe how long the node has been silent, and may find a whisker less
-    than whole seconds; so half a probe is taken off.
+    At each probe the kernel checks how long the node has been silent, and that may be slightly less
+    than whole seconds; so half the time between probes is subtracted.
     """
     bound_sending(connection, max(EACH_PROBE_S, timeouts.NODE_SILENT.s - EACH_PROBE_S / 2))
 
 
 def bound_sending(connection: socket.socket, seconds: float) -> None:
-    """End a connection whose bytes the other node does not acknowledge for so long.
+    """Make a connection end if the other node does not acknowledge bytes for so long.
 
-    The kernel sends no probes meanwhile, and would send the bytes again for a quarter of an hour.
-    It must be a connection whose reader never lets bytes pile up: that would end it, too.
+    While bytes are unacknowledged the kernel sends no probes, and would send the bytes again and
+    again for a quarter of an hour. Use this only for a connection whose reader never lets bytes
+    pile up, since that would end it, too.
     """
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * seconds))
 
 
-worked: dict[str, str] = {}  # "supervisor", "agent": the address by which it was reached last
+worked: dict[str, str] = {}  # "supervisor", "agent": the address at which each was last reached
 
 
 def likely_first(addresses: Sequence[str], like: str | None) -> list[str]:
-    """Sort addresses, those first that share most with an address that worked.
+    """Sort addresses so that those most similar to an address that worked come first.
 
-    An address of a network that drops packets would cost seconds.
+    Trying an address of a network that drops packets would cost seconds.
     """
     if not like:
         return list(addresses)
@@ -163,8 +166,8 @@ class CutOff(ValueError):
 def connect(
     address: Address, key: Key, kind: str, **hello: Any
 ) -> tuple[socket.socket, dict[str, Any]]:
-    """Open a connection of this kind ("link", "out", "err", "in", "trace", "split" or "watch") and
-    say hello.
+    """Open a connection of this kind ("link", "out", "err", "in", "trace", "split", "watch"); say
+    hello.
 
     Returns:
         The connection, blocking, and the supervisor's answer.
@@ -185,7 +188,7 @@ def connect(
                 cut_off |= isinstance(error, CutOff | ConnectionResetError)
         if not cut_off or time.monotonic() > deadline:
             break
-        time.sleep(secrets.randbelow(100) / 1e3)  # or all ranks would come at once again
+        time.sleep(secrets.randbelow(100) / 1e3)  # else all ranks would come at the same time again
     raise FtrmaError(
         f"{socket.gethostname()} cannot reach the supervisor on {address.host}, port "
         f"{address.port} ({'; '.join(tried)}): let the nodes of a job connect to each other by TCP"
@@ -193,7 +196,7 @@ def connect(
 
 
 def tell_split(address: Address, key: Key, other: str) -> None:
-    """Tell the supervisor that this node does not reach another one any more.
+    """Tell the supervisor that this node does not reach another node any more.
 
     Raises:
         FtrmaError: the supervisor is not reached either.
@@ -222,13 +225,13 @@ class Stream(Protocol):
 
 
 def introduce(connection: Stream, key: Key, hello: bytes) -> dict[str, Any]:
-    """Begin a connection: both sides prove that they know the key, then this one says hello.
+    """Begin a connection: both sides prove that they know the key, then this side says hello.
 
     Returns:
-        The other side's answer. Nothing behind it is read.
+        The other side's answer. Nothing after it is read.
 
     Raises:
-        CutOff: the other side did not believe this one, or had no place for it.
+        CutOff: the other side did not accept this side's proof, or had no place for it.
         ValueError: the other side does not know the key.
         OSError: the connection has failed.
     """
@@ -241,7 +244,7 @@ def introduce(connection: Stream, key: Key, hello: bytes) -> dict[str, Any]:
 
 
 def _read(connection: Stream, size_bytes: int) -> bytes:
-    """Read so many bytes and none more, since the rest has another reader."""
+    """Read exactly so many bytes, since the rest has another reader."""
     data = b""
     while len(data) < size_bytes:
         more = connection.recv(size_bytes - len(data))
@@ -272,14 +275,15 @@ def take_terminal(address: Address, key: Key, rank: int) -> None:
 
 
 def siblings(environment: Mapping[str, str]) -> int:
-    """Number of ranks that the launcher starts on the node, by a rank's environment; 0: unknown."""
+    """Return how many ranks the launcher starts on the node, from a rank's environment; 0:
+    unknown."""
     return int(environment.get("OMPI_COMM_WORLD_LOCAL_SIZE", "0"))
 
 
 def take_stdin(address: Address, key: Key, rank: int) -> None:
     """Make a connection to the supervisor this process's stdin."""
     connection, _ = connect(address, key, "in", rank=rank, host=socket.gethostname())
-    fd = connection.detach()  # 0 itself, if the program has closed its stdin
+    fd = connection.detach()  # this is 0 itself if the program has closed its stdin
     if fd:
         os.dup2(fd, 0)
         os.close(fd)
@@ -291,7 +295,7 @@ def trace_stream(address: Address, key: Key, rank: int, attempt: int = 0) -> int
     """Open a descriptor to which a process writes its trace, for the supervisor to keep.
 
     Args:
-        attempt: to which the process belongs, if it came later than the launch; else 0.
+        attempt: the attempt to which the process belongs if it came later than the launch; else 0.
     """
     connection, _ = connect(
         address, key, "trace", rank=rank, host=socket.gethostname(), attempt=attempt)
@@ -299,9 +303,11 @@ def trace_stream(address: Address, key: Key, rank: int, attempt: int = 0) -> int
 
 
 def leave_node(directory: Path) -> None:
-    """Remove a node's part of the job's directory, and all of it on a node without the supervisor.
+    """Remove a node's part of the job's directory; on a node without the supervisor, remove all of
+    it.
 
-    Each process of the node calls this; the last one meets no process that still writes there.
+    Each process of the node calls this. When the last one does so, no other process still writes
+    there.
     """
     shutil.rmtree(directory, ignore_errors=True)
     if not (directory.parent / "control").exists():
@@ -313,7 +319,7 @@ class Answers:
 
     def __init__(self) -> None:
         self.queue: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-        self.kept: list[dict[str, Any]] = []  # came while another answer was waited for
+        self.kept: list[dict[str, Any]] = []  # those that came while another answer was awaited
 
     def put(self, answer: dict[str, Any]) -> None:
         self.queue.put(answer)
@@ -337,26 +343,27 @@ class Link:
     """The link of this rank to the supervisor.
 
     Args:
-        address: of the supervisor.
+        address: the supervisor's address.
         key: of the job.
-        rank: of this process in the MPI world.
+        rank: rank of this process in the MPI world.
 
     Attributes:
         critical: lock that the main thread holds while it writes what must not be left half
-            written. The end waits for it, but the supervisor kills the process after some seconds.
+            written. The thread that ends the process waits for the lock, but the supervisor kills
+            the process after some seconds.
         greeting: the supervisor's answer to hello.
         directory: this node's part of the job's directory, removed when the job ends for good.
-        ending: goodbye was said.
+        ending: this process has said goodbye.
         over: called by the link's thread when the launch ends, before this process does.
-        waits: called by the link's thread; tells if this process waits for others.
+        waits: called by the link's thread; says whether this process waits for others.
         stopped: called by the link's thread; lists the processes of this node that keep a repair
             waiting because they are stopped.
-        saved: called by the link's thread with whether the job is to end behind its next
-            checkpoint; tells how much is saved, as `saved.Saved` has it.
+        saved: called by the link's thread; its argument says whether the job is to end behind its
+            next checkpoint. It returns how much is saved, with the fields of `saved.Saved`.
         lost: called by the link's thread with a host that is lost, and the rules of ``--kill`` that
             have struck there.
-        gone: called by the link's thread with a rank that died alone on its host, and its word
-            `leaving` of the control file (0: it did not end itself).
+        gone: called by the link's thread with a rank that died alone on its host, and the value of
+            its word `leaving` in the control file (0: it did not end itself).
 
     Raises:
         FtrmaError: the supervisor cannot be reached.
@@ -385,7 +392,7 @@ class Link:
         Helper(self._read, name="ftrma-link").start()
 
     def send(self, event: str, **data: Any) -> None:
-        """Tell the supervisor; if it is gone, the reading thread ends this process."""
+        """Send an event to the supervisor; if it is gone, the reading thread ends this process."""
         with self.sending, contextlib.suppress(OSError):
             self.socket.sendall(line(event, **data))
 
@@ -396,15 +403,16 @@ class Link:
 
         Args:
             event: the question.
-            entry: number of the attempt; answers to questions of another attempt are left alone.
-            meanwhile: called again and again, may ask, too; an exception that it raises ends the
-                wait.
+            entry: number of the attempt; answers to questions of another attempt are ignored.
+            meanwhile: called again and again during the wait. It may ask questions itself, and an
+                exception that it raises ends the wait.
         """
         self.send(event, entry=entry)
         return self.answers.take(event, entry, meanwhile)
 
     def goodbye(self, **data: Any) -> None:
-        """Tell that this process has done its part; at the end it exits with status 0."""
+        """Tell the supervisor that this process has done its part; at the end it exits with status
+        0."""
         self.ending = True
         self._tell_unheeded()
         self.send("goodbye", **data)
@@ -436,7 +444,7 @@ class Link:
         self._die(final)
 
     def _hand_on(self, number: int) -> None:
-        """Give the program a signal that the supervisor was sent, if the program handles it."""
+        """Pass a signal on that was sent to the supervisor, if the program handles that signal."""
         deadline = time.monotonic() + timeouts.HANDLER.s
         self.waiting.add(number)
         while would_end(os.getpid(), number):
@@ -455,7 +463,7 @@ class Link:
 
     def _die(self, final: bool) -> None:
         self.over()
-        # Never released, so that the main thread begins nothing new.
+        # This lock is never released, so that the main thread begins nothing new.
         self.critical.acquire()
         if final and self.directory:
             leave_node(self.directory)

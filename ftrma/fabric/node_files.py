@@ -1,6 +1,7 @@
-"""Files that a framework keeps in the shared memory of other nodes, by the agents there.
+"""Files that a framework keeps in the shared memory of other nodes, through the agents there.
 
-A file outlives the processes, and is lost with its node. Names begin with ``own-``.
+A file outlives the processes, and is lost with its node. The names of these files begin with
+``own-``.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from ..host.errors import NO_ROOM, FtrmaError, NodeLost, NoRoom
 from ..native.wire import Buffer, FileHow
 from .nodes_mail import Post
 
-STEP_BYTES = 1 << 26  # an agent takes so much memory at once: it serves nobody meanwhile
+STEP_BYTES = 1 << 26  # memory that an agent allocates at a time: it serves nobody meanwhile
 
 
 class NodeFiles:
-    """A process's way to files on other nodes; a file is named by a process of its node, too.
+    """A process's way to files on other nodes. A file is given by its name and a process of its
+    node.
 
-    Each call waits for the agent there, and raises `NodeLost` if the node is lost. All but `write`
-    raise Rollback if all go back meanwhile.
+    Each call waits for the agent of that node, and raises `NodeLost` if the node is lost. All calls
+    but `write` raise Rollback if all slots go back meanwhile.
     """
 
     def __init__(self, post: Post) -> None:
@@ -30,22 +32,22 @@ class NodeFiles:
         return self.node_of(process) == self._post.node
 
     def node_of(self, process: int) -> int:
-        """Number of a process's node."""
+        """Return the number of a process's node."""
         return self._post.nodes[process]
 
     def look(self, of: int, name: str) -> int:
-        """Say how many bytes a file has, after which it can be read.
+        """Return how many bytes a file has; after this call it can be read.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: there is no such file.
         """
         return self._judge(name, self._post.ask_for_file(of, name, FileHow.LOOK))
 
     def make(self, of: int, name: str, size_bytes: int) -> None:
-        """Make a file, or lengthen it; without bytes it becomes empty.
+        """Make a file, or lengthen it; with 0 bytes it becomes empty.
 
         Raises:
-            NoRoom: shared memory is full there.
+            NoRoom: shared memory of that node is full.
         """
         for size in [*range(STEP_BYTES, size_bytes, STEP_BYTES), size_bytes]:
             self._judge(name, self._post.ask_for_file(of, name, FileHow.MAKE, size))
@@ -55,10 +57,10 @@ class NodeFiles:
         self._judge(name, self._post.ask_for_file(of, name, FileHow.REMOVE))
 
     def read(self, of: int, name: str, offset: int, size_bytes: int) -> bytearray:
-        """Return bytes of a file that was looked at, or made.
+        """Return bytes of a file that this process has looked at or made.
 
         Raises:
-            FileNotFoundError: it was removed meanwhile.
+            FileNotFoundError: the file was removed meanwhile.
         """
         room = bytearray(size_bytes)
         if size_bytes and not self._post.read_file(of, name, offset, room):
@@ -66,10 +68,10 @@ class NodeFiles:
         return room
 
     def write(self, of: int, name: str, offset: int, data: Buffer) -> None:
-        """Write bytes into a file that was made, which has them when this returns.
+        """Write bytes into a file that this process has made; the file has them when this returns.
 
         Raises:
-            NodeLost: also if somebody has removed the file.
+            NodeLost: the node is lost, or somebody has removed the file.
         """
         try:
             written = self._post.write_file(of, name, offset, data)

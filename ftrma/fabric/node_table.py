@@ -1,7 +1,7 @@
-"""Which process of a launch over several nodes is on which node, and the directory of this one.
+"""Says which process of a launch over several nodes is on which node, and this node's directory.
 
-Each process makes the table before the control file is there, from what all processes tell each
-other by MPI.
+Each process makes the table before the control file exists, from what all processes tell each other
+by MPI.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class NodeTable:
     Args:
         comm: mpi4py communicator of all processes.
         proc: position of this process in the MPI world.
-        link: to the supervisor.
-        directory: of the job; each node has a directory of its own in it.
+        link: this process's link to the supervisor.
+        directory: the job's directory; each node has a directory of its own in it.
 
     Attributes:
         hosts: name of the node of each process.
         host: name of this process's node.
-        names: of the nodes, in the order of their numbers.
-        directory: of the job on this node.
+        names: names of the nodes, in the order of their numbers.
+        directory: this node's own directory.
 
     MPI: collective over all processes.
     """
@@ -48,32 +48,33 @@ class NodeTable:
         private.make_directory(self.directory)
         link.directory = self.directory
         if self.first_on_node:
-            # Words of a launch before would be taken for those of this one. So would the vault of a
-            # process that was a spare, when this launch's process of that number takes a role.
+            # Words of an earlier launch would be taken for words of this one. A vault left by a
+            # spare would be taken for that of this launch's process with the same number, when that
+            # takes a role.
             for pattern in ("comm-*", "window-*", "demand-*", "mail-*", "own-*", "vault-*"):
                 for left in self.directory.glob(pattern):
                     left.unlink()
 
     @property
     def first_on_node(self) -> bool:
-        """This process is the lowest of its node."""
+        """Say whether this process is the lowest of its node."""
         return self.hosts.index(self.host) == self.proc
 
     @property
     def processes_here(self) -> int:
-        """Number of processes on this node."""
+        """Return the number of processes on this node."""
         return self.hosts.count(self.host)
 
     @property
     def node(self) -> int:
-        """Number of this process's node."""
+        """Return the number of this process's node."""
         return self.names.index(self.host)
 
     def node_of(self, proc: int) -> int:
-        """Number of a process's node."""
+        """Return the number of a process's node."""
         return self.names.index(self.hosts[proc])
 
     @property
     def nodes(self) -> list[int]:
-        """Number of each process's node."""
+        """Return the number of each process's node."""
         return [self.names.index(host) for host in self.hosts]

@@ -1,14 +1,14 @@
-"""Mail of a framework over several nodes (`native.mail`): a file on each, which agents write to.
+"""Mail of a framework over several nodes (`native.mail`): one file on each, written by agents.
 
-A ring lies on the node of its reader, and the words that count lie on the node of slot 0's process,
-the *root*. A process reaches what is on its own node by memory, and the rest by an origin of its
-own: a store there returns when the agent has carried it out, and a message is appended by two
-requests, the bytes and then the count that publishes them.
+A ring lies on the node of its reader, and the authoritative words lie on the node of slot 0's
+process, the *root*. A process accesses its own node's file in memory, and the other files by an
+origin of its own. A store on another node returns when the agent has carried it out. A message is
+appended by two requests: the bytes, and then the count that publishes them.
 
-Deaths are told by the root alone (`death_order`).
+The root alone tells deaths (`death_order`).
 
-Laws: all processes see the stores of one process in their order, words and messages alike, as they
-do on one node. No call waits for a node that is lost.
+Laws: all processes see the stores of one process in their order, of words and messages alike, as
+they do on one node. No call waits for a node that is lost.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 RECORD = struct.Struct("<II")  # bytes and kind of a message, in front of it in a ring
-SKIP = b"\xff\xff\xff\xff"  # in place of a record: go on at the ring's begin
-ROLLBACK_MOST_S = 10.0  # until an alarm is known that was raised on another node
-FIRST_TRY_MS, MOST_MS = 20, 1000  # between two looks if somebody died; an agent is replaced sooner
+SKIP = b"\xff\xff\xff\xff"  # in place of a record: the next one is at the ring's beginning
+ROLLBACK_MOST_S = 10.0  # how long an alarm may take to be known that another node has raised
+FIRST_TRY_MS, MOST_MS = 20, 1000  # between two looks for deaths; a dead agent is replaced sooner
 WORD = struct.Struct("<Q")
-OWN_FILES, HASH = 0x90000000, 0x0fffffff  # windows that are files of a framework's own
+OWN_FILES, HASH = 0x90000000, 0x0fffffff  # windows of a framework's own files
 PIECE_BYTES = 1 << 20
 
 
@@ -46,14 +46,14 @@ class Post:
     """A process's way to the mail files of other nodes.
 
     Args:
-        origin: nothing else uses it.
-        nodes: node of each process.
-        node: of this process.
-        first: target that is node 0.
-        attempt: whose files these are.
-        spots: where things are in a file.
-        check: raises Rollback if all go back.
-        is_lost: says if nobody of a node is alive.
+        origin: an origin that nothing else uses.
+        nodes: the node of each process.
+        node: this process's node.
+        first: the target that stands for node 0.
+        attempt: the attempt to which the files belong.
+        spots: offsets of the parts of a file.
+        check: raises Rollback if all slots go back.
+        is_lost: says whether no process of a node is alive.
     """
 
     def __init__(self, origin: Origin, nodes: Sequence[int], node: int, first: int, attempt: int,
@@ -61,29 +61,31 @@ class Post:
         self.origin, self.nodes, self.node, self.spots = origin, nodes, node, spots
         self.check, self.is_lost = check, is_lost
         self._first, self._attempt = first, attempt
-        self._lock = threading.Lock()  # the root's thread that tells deaths has the origin, too
+        self._lock = threading.Lock()  # the root's thread that tells deaths uses the origin, too
         self._closed = False
         for each in {*nodes}:
             self._locate(each)
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
-        """Have the origin alone; a thread of an attempt that is over gets it no more."""
+        """Use the origin exclusively; a thread of an attempt that is over cannot use it any
+        more."""
         with self._lock:
             if self._closed:
                 raise Rollback("a process failed")
             yield
 
     def _locate(self, node: int) -> None:
-        """Say where a node's file is, after which rejected requests are sent again."""
+        """Set where a node's file is; rejected requests are then sent again."""
         self.origin.locate(self._first + node, node, self._attempt)
 
     def _persist(self, node: int, call: Callable[[], object], *, through_alarm: bool = False,
                  gone: Callable[[], bool] = lambda: False) -> bool:
-        """Make a call until it succeeds; False: the node is lost.
+        """Repeat a call until it succeeds; return False if the node is lost.
 
         Args:
-            gone: says that it never will, since the file is gone; raises FileNotFoundError then.
+            gone: says whether the call can never succeed because the file is gone; then
+                FileNotFoundError is raised.
         """
         try_ms = FIRST_TRY_MS
         check = (lambda: None) if through_alarm else self.check
@@ -102,21 +104,21 @@ class Post:
             check()
             if self.is_lost(node):
                 return False
-            self._locate(node)  # its file may not have been there yet
+            self._locate(node)  # its file may not have existed before
             if gone():
                 raise FileNotFoundError
             try_ms = min(2 * try_ms, MOST_MS)
 
     def get(self, of: int, offset: int, size_bytes: int) -> bytes:
-        """Read bytes of the file on the node of a process.
+        """Read bytes of the file on a process's node.
 
         Raises:
-            Rollback: all go back. FtrmaError: the node is lost, or does not let this process in.
+            Rollback: all slots go back. FtrmaError: the node is lost, or refuses this process.
         """
         return self.getv(of, [(offset, size_bytes)])
 
     def getv(self, of: int, runs: Sequence[tuple[int, int]]) -> bytes:
-        """Read stretches of the file on the node of a process, one after the other."""
+        """Read stretches of the file on a process's node, and join them."""
         found, node = bytearray(), self.nodes[of]
         target, window = self._first + node, name_of(File.MAIL, of)
         with self._turn():
@@ -138,12 +140,12 @@ class Post:
 
     def store(self, of: int, puts: Sequence[tuple[int, Buffer]],
               sets: Sequence[tuple[int, int]] = (), *, wait: bool = True) -> bool:
-        """Write into the file on the node of a process, and then raise words there.
+        """Write into the file on a process's node, and then raise words there.
 
         Args:
-            puts: offsets, and what is written there.
-            sets: offsets of words, and their values; each rings the process's bell.
-            wait: until it is done; else `push` has to follow.
+            puts: offsets, and the bytes to write there.
+            sets: offsets of words, and their new values; each rings the process's bell.
+            wait: wait until the agent has done it; without this, `push` has to follow.
 
         Returns:
             False: the node is lost.
@@ -162,7 +164,7 @@ class Post:
             return not wait or self._persist(node, lambda: self.origin.flush(target))
 
     def push(self, node: int) -> bool:
-        """Try to have all that was stored on a node done; say if it is."""
+        """Try to complete all stores to a node; say whether they are complete."""
         target = self._first + node
         with self._turn():
             if self.origin.pending(target):
@@ -175,7 +177,7 @@ class Post:
         return True
 
     def close(self) -> None:
-        """Close the origin; calls that wait in other threads end before."""
+        """Close the origin, after calls that wait in other threads have ended."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -184,10 +186,10 @@ class Post:
     # -- files of a framework's own ---------------------------------------------------------------
 
     def ask_for_file(self, of: int, name: str, how: FileHow, size_bytes: int = 0) -> int | None:
-        """Look at, make or remove a file on the node of a process; see `wire.Origin.file`.
+        """Look at, make or remove a file on a process's node; see `wire.Origin.file`.
 
         Returns:
-            Its bytes, or a negative errno value; None: the node is lost.
+            The file's length in bytes, or a negative errno value; None if the node is lost.
         """
         node, told = self.nodes[of], [0]
 
@@ -198,7 +200,7 @@ class Post:
             return told[0] if self._persist(node, ask) else None
 
     def read_file(self, of: int, name: str, offset: int, room: Buffer) -> bool:
-        """Fill a buffer with the bytes of a file that was looked at; False: the node is lost.
+        """Fill a buffer with bytes of a file that was looked at; return False if the node is lost.
 
         Raises:
             FileNotFoundError: it is there no more, or has become shorter.
@@ -210,7 +212,7 @@ class Post:
                 gone=lambda: self._is_shorter(node, name, end))
 
     def write_file(self, of: int, name: str, offset: int, data: Buffer) -> bool:
-        """Write into a file that was made, and wait until it is done, whatever fails meanwhile.
+        """Write into a file that was made, and wait until this is done, whatever fails meanwhile.
 
         Returns:
             False: the node is lost.
@@ -223,7 +225,8 @@ class Post:
         vain: list[str] = []
 
         def make_room() -> bool:
-            # The bytes that were sent stay in front of all that follows: they have to land.
+            # The bytes that were sent stay in front of all later requests, so they must be
+            # accepted.
             if self._is_shorter(node, name, end):
                 vain.append(name)
                 with contextlib.suppress(Unfinished):
@@ -246,7 +249,7 @@ class Post:
         return True
 
     def _is_shorter(self, node: int, name: str, size_bytes: int) -> bool:
-        """Say whether a file has fewer bytes, if its agent tells it at once."""
+        """Say whether a file has fewer bytes; False if its agent does not answer at once."""
         try:
             return self.origin.file(self._first + node, window_of(name), FileHow.LOOK,
                                     name) < size_bytes
@@ -255,14 +258,15 @@ class Post:
 
 
 def window_of(name: str) -> int:
-    """The window that stands for a file; another file of the same number is refused."""
+    """Return the number of the window that stands for a file; a second file of that number is
+    refused."""
     return OWN_FILES | zlib.crc32(name.encode()) & HASH
 
 
 class NodesWords(Words):
-    """The words of the root's file, as a process of another node sees them.
+    """The words of the root's file, as a process on another node sees them.
 
-    A word that this process has added to has no other writer, unless this process dies.
+    A word that this process has added to has no other writer as long as this process lives.
     """
 
     def __init__(self, words: Words, post: Post, root: int) -> None:
@@ -306,19 +310,19 @@ class NodesMail(Mail):
     """One process's end of a mail over several nodes.
 
     Args:
-        path: of this node's file.
+        path: this node's file.
         me: this process.
-        root: on whose node the words are.
+        root: the process on whose node the words are.
 
-    Calls that reach other nodes raise Rollback if all go back meanwhile.
+    Calls that reach other nodes raise Rollback if all slots go back meanwhile.
     """
 
     def __init__(self, path: Path, me: int, post: Post, root: int) -> None:
         super().__init__(path, me)
         self.me, self.post, self.root = me, post, root
         self._here = [node == post.node for node in post.nodes]
-        self._written = [0] * len(post.nodes)  # bytes that have ever passed, by reader
-        self._read = [0] * len(post.nodes)  # those that the reader had taken, as far as is known
+        self._written = [0] * len(post.nodes)  # bytes that were ever sent, by reader
+        self._read = [0] * len(post.nodes)  # bytes that the reader has taken, as far as is known
         if not self._here[root]:
             self.words = NodesWords(self.words, post, root)
 
@@ -369,9 +373,9 @@ class NodesMail(Mail):
 
 def share(ledger: Ledger, path: Path, *, target: int, attempt: int, processes: Sequence[int],
           spots: Spots) -> None:
-    """Let other nodes write into this node's file, once for each of its processes.
+    """Let other nodes write into this node's file, which is a part for each of its processes.
 
-    The files of earlier attempts are no longer written to.
+    Files of earlier attempts are not written to any more.
     """
     for process in processes:
         window = name_of(File.MAIL, process)

@@ -1,4 +1,4 @@
-"""Implements the view of a job whose processes are all on one node, by the control file.
+"""Implements the view of a job on one node by the control file.
 
 The control file is shared memory (see ``csrc/ftrma.h``), so this class is thin: it reads and writes
 facts and waits. `protocol` decides what is done about them.
@@ -32,18 +32,18 @@ if TYPE_CHECKING:  # for several nodes
     from .post_office import PostOffice
     from .remote import Files
 
-SETTLE_S = 0.1  # so long a death may be unknown that shows as an error elsewhere
-LOOK_S = 0.005  # how often it is looked whether one is known now
+SETTLE_S = 0.1  # how long a death may be unknown that shows as an error elsewhere
+LOOK_S = 0.005  # how often a process looks whether a death is known now
 
 
 class OneNodeView:
     """One process's view of a job on one node, see `view.JobView`.
 
     Args:
-        directory: of the job's memory files.
+        directory: the directory of the job's files in shared memory.
         key: of the job.
         proc: position of this process in the MPI world.
-        ctl: the control file, if it is not the one in the directory.
+        ctl: the control file, if not the one in the directory.
     """
 
     policy = "rollback"
@@ -69,7 +69,7 @@ class OneNodeView:
 
     @staticmethod
     def of_job(directory: Path) -> Path:
-        """The job's directory on this node."""
+        """Return the job's directory on this node."""
         return directory
 
     # -- membership ---------------------------------------------------------------------------
@@ -115,13 +115,14 @@ class OneNodeView:
         job.store(self.ctl, "roles_seq", now + 1)
 
     def reach_holders(self) -> None:
-        """All are on this node."""
+        """Do nothing: all slots are on this node."""
 
     def alive(self, proc: Proc) -> bool:
         return proc >= 0 and self.ctl.proc[proc].state == job.ProcessState.ALIVE
 
     def ready(self, proc: Proc) -> bool:
-        # Its vault is read next, which might be seen as it was before behind a plain load.
+        # The caller reads the vault next. After a plain load it might see the vault's older
+        # contents.
         return self.alive(proc) and bool(job.load(self.ctl.proc[proc], "ready"))
 
     def slots_here(self) -> list[Slot]:
@@ -190,9 +191,9 @@ class OneNodeView:
         return job.alarmed()
 
     def unwind_if_alarmed(self) -> None:
-        """Have a pending failure repaired; raises Rollback unless that was possible in place.
+        """Have a pending failure repaired; raise Rollback unless that was possible in place.
 
-        Raises it also in a thread of an earlier attempt, which can have nothing repaired.
+        A thread of an earlier attempt can have nothing repaired, so Rollback is raised there, too.
         """
         if job.must_unwind():
             raise Rollback("a process failed")
@@ -202,16 +203,16 @@ class OneNodeView:
             raise Rollback("a process failed")
 
     def slot_that_differs(self, value: int) -> int | None:
-        if logs.replay_over():  # what is only replayed others have compared
+        if logs.replay_over():  # what is only replayed was compared before
             self.words.me.protect_hash = value
         self.barrier()
         if logs.mode() is not logs.Mode.LIVE:
             self.barrier()
-            return None  # it was compared in the past that is being replayed
+            return None  # it was compared before, in the part that is replayed
         theirs = [self.ctl.proc[p].protect_hash for p in self.slot_holders()]
         different = next((s for s, v in enumerate(theirs) if v != value), None)
         if different is None:
-            self.barrier()  # nobody gives the next value before all have seen this one
+            self.barrier()  # no slot gives its next value before all have seen this one
         return different
 
     def end_program(self) -> None:
@@ -232,7 +233,7 @@ class OneNodeView:
             raise RoundChanged
 
     def synchronize(self) -> None:
-        """All see each store at once."""
+        """Do nothing: all processes see each store at once."""
 
     def raise_alarm(self, round_number: int) -> None:
         job.raise_alarm(round_number)
@@ -268,7 +269,7 @@ class OneNodeView:
         return self.directory / f"vault-{proc}"
 
     def rename_vault(self) -> None:
-        """A vault has the number of its process, whatever the role."""
+        """Do nothing: a vault is named by the number of its process, whatever the role."""
 
     def share_vault(self) -> None:
         if self.remote_files:
@@ -286,7 +287,7 @@ class OneNodeView:
             path.unlink(missing_ok=True)
 
     def remove_moved_vaults(self) -> None:
-        """No role is on another node."""
+        """Do nothing: no role is on another node."""
 
     @property
     def takeover_pending(self) -> bool:
@@ -328,8 +329,8 @@ class OneNodeView:
     def tell(self, text: str) -> None:
         """Write one line for people, on the user's stderr.
 
-        The program may have put anything in place of `sys.stderr`. Where the line cannot be
-        written nobody is told.
+        It does not use `sys.stderr`, which the program may have replaced. If the line cannot be
+        written, it is lost.
         """
         if line := messages.line(text):
             with contextlib.suppress(OSError):
@@ -350,7 +351,7 @@ class OneNodeView:
         self.words.attempt = number
 
     def end_attempt(self, number: int) -> None:
-        """No agent has words of the attempt that ends."""
+        """Do nothing: there is no agent that has words of the ending attempt."""
 
     def report_plan(self, number: int) -> None:
         """The supervisor reads the control file."""
@@ -390,7 +391,7 @@ class OneNodeView:
         self.words.request = job.Request.ABORT
 
     def ask_for_end(self, request: job.Request, status: int, why: str) -> None:
-        """Have the supervisor end the launch; it reads why in the plan that is in force."""
+        """Have the supervisor end the launch; it reads the reason in the plan that is in force."""
         self.ctl.exit_status = status
         self.words.request = request
 
@@ -401,4 +402,4 @@ class OneNodeView:
         return plans.why_relaunch(self.ctl)
 
     def leave(self) -> None:
-        """The supervisor sees the process end."""
+        """Do nothing: the supervisor sees the process end."""

@@ -1,11 +1,11 @@
 """Writes and reads the plan after a failure in the control file.
 
-The control file has room for two plans. The leader of a repair writes the one that is not in force
-and puts it in force by one store, so a leader that is killed in between leaves the old plan whole,
-and no memory is needed that was not there from the start. `protocol.plan` decides what the plan is.
+The control file has room for two plans. The leader of a repair writes to the place that is not in
+force, and puts its plan in force by one store. So a leader that is killed in between leaves the old
+plan whole, and no memory has to be allocated. `protocol.plan` decides what the plan is.
 
-While nothing is repaired one process can ask for a relaunch. That request has a place of its own,
-so that two processes never write to one place at the same time.
+While nothing is being repaired, one process can ask for a relaunch. That request has a place of its
+own, so that two processes never write to the same place at the same time.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class PublishedPlan:
     """A plan after a failure.
 
     Attributes:
-        kind: the way back, or why there is none.
-        round: the repair round that made it, from 1; 0: none did.
-        version: of the checkpoint that was committed then; 0 is the start of the program.
-        reason: in words; empty where a causal recovery needs none.
+        kind: how the job recovers, or why it does not.
+        round: the repair round that made the plan, counted from 1; 0: no round made it.
+        version: the version that was committed then; 0 is the start of the program.
+        reason: in words; empty for a causal recovery, which needs none.
         dead: slots whose process died.
-        replayed: those of them that their replacements replay.
-        calm: no process had died, so there is nothing to tell.
+        replayed: those of the dead slots that their replacements replay.
+        calm: no process had died, so there is nothing to report.
     """
 
     kind: PlanKind = PlanKind.NONE
@@ -51,7 +51,7 @@ def publish(ctl: Control, plan: PublishedPlan) -> None:
 
 
 def in_force(ctl: Control) -> PublishedPlan:
-    """Read the newest plan; before the first one its kind is NONE."""
+    """Read the plan in force; its kind is NONE before the first plan."""
     while True:
         seq = job.load(ctl, "plan_seq")
         found = _read(ctl.plans[seq & 1], ctl.nslots)
@@ -62,7 +62,7 @@ def in_force(ctl: Control) -> PublishedPlan:
 def ask_for_relaunch(ctl: Control, proc: Proc, reason: str) -> None:
     """Have the supervisor launch the job again, unless it is asked for something already.
 
-    If another living process is asking just now, this one leaves it to that process.
+    If another living process is asking at this moment, this process leaves it to that one.
 
     Args:
         proc: this process.
@@ -71,7 +71,7 @@ def ask_for_relaunch(ctl: Control, proc: Proc, reason: str) -> None:
     before = job.load(ctl, "asker")
     if before and ctl.proc[before - 1].state == job.ProcessState.ALIVE:
         return
-    # An asker that has died has stored its request by now, or never will.
+    # A dead process that was asking has stored its request by now, or never will.
     nothing, relaunch = job.Request.NOTHING, job.Request.RELAUNCH
     mine = job.exchange(ctl, "asker", before, proc + 1)
     if not mine or job.load(ctl, "request") != nothing:
@@ -85,7 +85,7 @@ def ask_for_relaunch(ctl: Control, proc: Proc, reason: str) -> None:
 def why_relaunch(ctl: Control) -> str:
     """Read why the job asks for a relaunch.
 
-    The reason is empty if the job asks for none, and if its launcher or its supervisor is gone.
+    The reason is empty if the job does not ask for one, and if the launcher or supervisor is gone.
     """
     plan = in_force(ctl)
     if plan.kind != PlanKind.RELAUNCH:
@@ -121,7 +121,7 @@ def _read(place: PlanPlace, slots: int) -> PublishedPlan:
 
 
 def _fitting(reason: str) -> bytes:
-    """Encode a reason for its place; it may quote a program, in any characters."""
+    """Encode a reason for its place; it may quote a program, so it may contain any characters."""
     data = reason.encode("utf-8", "backslashreplace")
     if len(data) <= REASON_BYTES:
         return data

@@ -1,4 +1,4 @@
-"""Gives a process of a job over several nodes what a mail needs there: see `nodes_mail`."""
+"""Opens mails for a process of a job over several nodes: see `nodes_mail`."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from .death_order import DeathOrder
 from .node_files import NodeFiles
 from .nodes_mail import NodesMail, Post, share
 
-SHUT_OUT_MS = 200  # between two looks if the node is lost meanwhile
+SHUT_OUT_MS = 200  # how often it is checked whether the node is lost
 
 
 class PostOffice:
-    """Opens mails, see `AgentAccess` for the arguments.
+    """Opens mails.
 
     Args:
-        alive: says if a process is.
-        alarmed: says if all may have to go back.
-        attempt: tells the number of the attempt that is under way.
-        bell, wait: of the job, see `view.Meeting`.
+        alive: says whether a process is alive.
+        alarmed: says whether all slots may have to go back.
+        attempt: returns the number of the current attempt.
+        bell, wait: the job's bell and the wait for it, see `view.Meeting`.
     """
 
     def __init__(self, agents: AgentAccess, alive: Callable[[Proc], bool],
@@ -46,7 +46,7 @@ class PostOffice:
               attempt=attempt, processes=here, spots=self.spots)
 
     def open_mail(self, path: Path, attempt: int, root: int) -> NodesMail:
-        """Open the mail of an attempt; the one before is closed."""
+        """Open the mail of an attempt; close the one of the attempt before."""
         if self._opened:
             self._opened.post.close()
         table, asking = self.table, self.agents.mail_origin(self.table.proc, attempt)
@@ -58,13 +58,13 @@ class PostOffice:
 
     def order(self, mail: NodesMail, members: Sequence[int], report: Callable[[], object],
               fail: Callable[[str], object]) -> DeathOrder:
-        """Make the order of deaths among these members, as the root; see there."""
+        """Make, as the root, the order of deaths among these members; see `DeathOrder`."""
         attempt = self.attempt()
         return DeathOrder(mail, members, self._is_no_death, self._shut_out, self.bell, self.wait,
                           lambda: self._is_over(attempt), report, fail)
 
     def _is_no_death(self, process: int) -> bool:
-        """A process is alive, or the supervisor ends the job for its end."""
+        """Say whether a process is alive, or has ended itself, which is no death to tell."""
         return self.alive(Proc(process)) or job.ended_itself(Proc(process))
 
     def _is_over(self, attempt: int) -> bool:
@@ -75,13 +75,14 @@ class PostOffice:
             raise Rollback("a process failed")
 
     def _is_lost(self, node: int) -> bool:
-        """Nobody of a node is alive."""
+        """Say whether no process of a node is alive."""
         return not any(self.alive(Proc(p)) for p, at in enumerate(self.table.nodes) if at == node)
 
     def _shut_out(self, process: int, node: int) -> None:
-        """Have a node's agent take no more of a dead process's requests.
+        """Make a node's agent accept no more requests of a dead process.
 
-        An origin has one connection to an agent, the newest; an older process gets none any more.
+        An origin has only one connection to an agent, the newest; so a connection made here
+        replaces that of the dead process, which cannot get another one.
         """
         asking = self.agents.mail_origin(Proc(process), self.agents.NEWEST)
         try:

@@ -1,11 +1,11 @@
-"""Reads and mends files of a job's processes on other nodes: vaults and logs.
+"""Reads and changes vaults and logs of processes on other nodes.
 
 Each process enters its files in the ledger of its node, as plain parts (``csrc/wire/wire.h``); a
-process of another node asks this node's agent for them. Behind the slots each node is a target of
-its own, and these files are its parts. So the node, the kind of file and a number name a file.
+process of another node asks that node's agent for them. Behind the slots each node is a target of
+its own, and these files are its parts. So a file is named by its node, its kind and a number.
 
-Invariant: callers read a file only while nobody changes it. Every wait ends: by the bytes, by the
-alarm, or after a time.
+Invariant: callers read a file only while nobody changes it. Every wait ends: when the bytes come,
+when the alarm rings, or after a time.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ..native.wire import Buffer, Ledger, Origin, Unfinished, WireResult
 from .round_changed import RoundChanged
 
 FIRST_TRY_S = 0.5  # an agent is replaced within 0.2 s
-NAMED = 0x80000000  # names of windows and boards are others
+NAMED = 0x80000000  # names of windows and boards are different
 
 
 class File(IntEnum):
     """Kinds of files.
 
-    A vault has the number of its process, or, without a process, a number behind those of all
-    processes. A mail has the number of the process that takes it. Other files have the number of
-    their slot.
+    A vault has the number of its process; a vault without a process has a number behind those of
+    all processes. A mail has the number of the process that receives it. Other files have the
+    number of their slot.
     """
 
     VAULT, LOG, DEMAND, MAIL = range(4)
@@ -42,18 +42,18 @@ class Files:
     """A process's way to files on other nodes, for one thread at a time.
 
     Args:
-        origin: by which agents are asked. It serves nothing else, since its alarm is not that of
-            the process's accesses.
-        ledger: of this node, beside which the node's files lie.
-        nodes: node of each process.
-        node: of this process.
-        first: target that is node 0.
+        origin: the origin by which agents are asked. It serves nothing else, since its alarm is not
+            that of the process's accesses.
+        ledger: this node's ledger; the node's files lie beside it.
+        nodes: the node of each process.
+        node: this process's node.
+        first: the target that stands for node 0.
 
     Attributes:
         patience_s: how long a read waits for its bytes.
-        reading: a read waits for its bytes.
+        reading: whether a read is waiting for its bytes.
         pieces: number of pieces that have come, in all reads.
-        alarmed: tells if the alarm, which may ring late, is about a new failure.
+        alarmed: says whether the alarm, which may ring late, is about a new failure.
 
     Fault: an agent's death makes a call slower. A node's death is noticed elsewhere, by a process
     that calls `ring`.
@@ -71,17 +71,17 @@ class Files:
             self._seat(each)
 
     def _seat(self, node: int) -> None:
-        """Say where a node's files are, after which refused messages are sent again."""
+        """Set where a node's files are; rejected messages are then sent again."""
         self.origin.locate(self.first + node, node, 1)
 
     def here(self, proc: Proc) -> bool:
-        """Tell if a process is on this node."""
+        """Say whether a process is on this node."""
         return self.nodes[proc] == self.node
 
     # -- this node's files ----------------------------------------------------------------------
 
     def share(self, kind: File, number: int, path: Path) -> None:
-        """Let others read a file of this node, in place of any file of that name.
+        """Let others read a file of this node; it replaces any earlier file of that name.
 
         Call it again when the file is made anew or has become longer.
         """
@@ -96,7 +96,7 @@ class Files:
         self.share(File.VAULT, proc, path)
 
     def withdraw(self, kind: File, number: int) -> None:
-        """Let nobody read a file of this node any more; the agent frees the memory for it."""
+        """Stop letting others read a file of this node; the agent frees the memory for it."""
         target = self.first + self.node
         index = wire.ledger_find(self.ledger, name_of(kind, number), target, 1)
         if index >= 0:
@@ -108,8 +108,8 @@ class Files:
         """Fill a buffer with a file's bytes from an offset on.
 
         Raises:
-            RoundChanged: the alarm rang, or roles are in force that this process does not know.
-            FtrmaError: the agent refused the read, or the bytes do not come.
+            RoundChanged: the alarm rang, or roles are in force that this process does not know yet.
+            FtrmaError: the agent refused the read, or the bytes did not come.
         """
         doing, view = f"reading {kind.name.lower()} {number}", memoryview(room)
         get = partial(self.origin.get_into, self.first + node, name_of(kind, number))
@@ -127,9 +127,9 @@ class Files:
 
         Raises:
             RoundChanged: the alarm rang. Unless it rang before anything was sent, the file has the
-                bytes all the same: they must not come in a later round, when the file's owner may
+                bytes nevertheless: they must not arrive in a later round, when the file's owner may
                 have written others.
-            FtrmaError: the agent refused the write, or does not acknowledge it.
+            FtrmaError: the agent refused the write, or did not acknowledge it.
         """
         target, doing = self.first + node, f"mending {kind.name.lower()} {number}"
         self._persist(node, doing, partial(self.origin.number, target))  # go on from there
@@ -141,9 +141,10 @@ class Files:
     def _persist(
         self, node: int, doing: str, call: Callable[[], object], *, through_alarm: bool = False
     ) -> bool:
-        """Make a call until it succeeds; returns whether the alarm rang.
+        """Repeat a call until it succeeds; return whether the alarm rang.
 
-        An agent does not answer for a part that is not there (yet), so the call is repeated.
+        An agent does not answer for a part that does not exist, or not yet, so the call is
+        repeated.
         """
         deadline, try_s, alarmed = time.monotonic() + self.patience_s, FIRST_TRY_S, False
         while True:
@@ -177,7 +178,8 @@ class Files:
         self.origin.ring()
 
     def hush(self) -> None:
-        """Silence the alarm, before the number of a new round is read, or its alarm is lost."""
+        """Silence the alarm. Do this before the number of a new round is read, or that round's
+        alarm is lost."""
         self.origin.clear_alarm()
 
 

@@ -1,8 +1,8 @@
-"""Brings put logs of slots on other nodes to this one, for a replay that reads them.
+"""Brings put logs of slots on other nodes to this node, for a replay that reads them.
 
 A replay looks through the other slots' put logs (``csrc/log/replay.c``). A log that is brought here
-keeps its file name, which no log of this node has. Only the parts of a file with records of puts
-are brought.
+keeps its file name, which no log of this node has. Only those parts of the file are brought that
+contain records of puts.
 
 Invariant: the logs do not change meanwhile, since a repair is under way.
 """
@@ -18,7 +18,7 @@ from .remote import File, Files
 
 
 def path_of(directory: Path, slot: Slot) -> Path:
-    """File of a slot's log."""
+    """Return the path of a slot's log."""
     return directory / f"log-{slot}"
 
 

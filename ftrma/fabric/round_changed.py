@@ -2,4 +2,4 @@
 
 
 class RoundChanged(Exception):
-    """Another process failed during repair: start the round over."""
+    """Another process failed during a repair, so the next round begins."""

@@ -1,7 +1,7 @@
 """Reads from a control file how much of a job would outlive its end.
 
-The supervisor looks so at a job that is to end (`launch.askedends`): on one node by itself, over
-several by what slot 0's process reads for it (`link`).
+The supervisor uses it for a job that is to end (`launch.askedends`). On one node it reads the
+control file itself; over several nodes slot 0's process reads it and reports by the link (`link`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class Saved:
 
     Attributes:
         committed: newest version that the vaults can be brought to; 0: none.
-        spilled: newest version of which all files are written; 0: none.
-        behind: version behind whose safepoint all slots wait for the end; 0: they do not.
-        alone: a framework has its slots take versions without a safepoint, so that they wait
-            nowhere.
-        named: newest version that is to be in files, or is; an older one than `behind`: that one
-            could not be written.
+        spilled: newest version whose files are all written; 0: none.
+        behind: version behind whose safepoint all slots wait for the end; 0: they do not wait.
+        alone: a framework has its slots take versions without a safepoint, so they do not wait for
+            the end anywhere.
+        named: newest version that is, or is to be, in files; if it is older than `behind`, version
+            `behind` could not be written.
         over: the program has come to its own end.
     """
 
@@ -37,7 +37,7 @@ class Saved:
 
 
 def read(ctl: Control) -> Saved:
-    """Look at the words of a control file, newest first."""
+    """Read these words from a control file, those first that are written last."""
     halting, taken = job.load(ctl, "halting"), job.load(ctl, "taken")
     committed, spilled = job.load(ctl, "commit") >> 1, job.load(ctl, "spilled")
     behind = 0

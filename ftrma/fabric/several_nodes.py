@@ -1,16 +1,16 @@
 """Implements the view of a job whose processes are on several nodes.
 
-No memory is shared by all processes. Each node has a directory as a job on one node has it, with a
-control file that the processes of the node map, and the nodes' agents keep these files equal
-(``csrc/wire/mirror.c``). So `SeveralNodesView` does most by the control file, as
+No memory is shared by all processes. Each node has a directory like that of a job on one node, with
+a control file that the node's processes map, and the nodes' agents keep these files equal
+(``csrc/wire/mirror.c``). So `SeveralNodesView` does most things by the control file, as
 `one_node.OneNodeView` does. There are three differences:
 
-* Other nodes see a store a little later, but stores of one process in their order. A process that
-  must know that its stores are seen waits for that (`synchronize`).
-* If several processes could write a word at the same time, one of them is chosen to write it: the
-  first checksum rank commits.
-* The supervisor learns of the end of each process by the process's link, and tells the others.
-  Processes ask by the link for the end of the job, and for its next launch.
+* Other nodes see a store a little later, but they see the stores of one process in their order. A
+  process that must know that its stores are seen waits for that (`synchronize`).
+* If several processes could write a word at the same time, one of them is chosen to write it. For
+  example, only the first checksum rank commits.
+* The supervisor learns of the end of each process through the process's link, and tells the others.
+  Processes ask through the link for the end of the job, and for its next launch.
 
 The first process of each node makes the files that the node's processes share, and starts the
 node's agent, by which other nodes reach the node's windows, vaults and logs (`agents`).
@@ -61,27 +61,27 @@ class MirroredWords(ControlWords):
     """Words of a job in the control files of all its nodes."""
 
     def forbid_commits(self) -> None:
-        """The process that commits takes part in the repair, or is dead."""
+        """Do nothing: the process that commits takes part in the repair, or is dead."""
 
 
 class SeveralNodesView(OneNodeView):
     """One process's view of a job over several nodes, see `view.JobView`.
 
     Args:
-        link: to the supervisor.
+        link: this process's link to the supervisor.
         table: which process is on which node.
         placement: the roles that this launch begins with.
         domains: failure domains of each process.
-        aware: level up to which no domain holds too much of a group.
-        bind: where the agent of this node listens.
-        log_budget: of each slot's logs, bytes; None: the default.
+        aware: level up to which no domain may hold more than m members of a group.
+        bind: the address at which this node's agent listens.
+        log_budget: budget of each slot's logs in bytes; None: the default.
         write_rules: writes the rules of ``--kill`` into a new control file.
 
     Attributes:
-        layout: of the job, with the groups in force.
+        layout: the job's layout, with the groups in force.
         everyone: mpi4py communicator of all processes, in the order of the MPI world.
-        agents: reaches the agents; None in a job whose processes are all on one node, though an
-            agent watches them there if that is wanted.
+        agents: reaches the agents; None in a job whose processes are all on one node. (There may be
+            an agent even then, if the user wants one to watch them.)
 
     MPI: collective over all processes.
     """
@@ -113,7 +113,7 @@ class SeveralNodesView(OneNodeView):
             self.post_office = PostOffice(
                 self.agents, self.alive, self.alarmed, lambda: int(self.words.attempt),
                 lambda: self.bell, self.wait_for_bell)
-            mpi.COMM_WORLD.Barrier()  # agents can wake every process from here on
+            mpi.COMM_WORLD.Barrier()  # from here on agents can wake every process
         self.reach_holders()
 
     @staticmethod
@@ -184,8 +184,8 @@ class SeveralNodesView(OneNodeView):
             self.tell(f"the agent of {self.table.host} died; another one goes on for it")
 
     def _without_agent(self, why: str) -> None:
-        """End this process: a node without an agent is reached by no other, as if it were dead."""
-        if is_full(self.directory):  # as it would be in the next launch
+        """End this process: no other node reaches a node without an agent, as if it were dead."""
+        if is_full(self.directory):  # memory would be full in the next launch, too
             self.abort(CATASTROPHE, f"error: an agent ended: {no_room(self.table.host)}")
             return
         self.tell(f"error: agents of {self.table.host} end as soon as they are started: {why}")
@@ -208,7 +208,8 @@ class SeveralNodesView(OneNodeView):
             self.share_vault()
 
     def put_vault_aside(self, proc: Proc) -> None:
-        """The vault stays until another one takes its place or `remove_moved_vaults` removes it."""
+        """Do nothing: the vault stays until another replaces it, or `remove_moved_vaults` removes
+        it."""
 
     def hold_accesses(self) -> None:
         if self.agents and self.leads_node:
@@ -219,7 +220,7 @@ class SeveralNodesView(OneNodeView):
     def release_accesses(self, *, causally: bool) -> None:
         if self.agents and self.leads_node:
             for slot in self.slots_here():
-                # If all go back, the leader clears the word, maybe on another node.
+                # If all slots go back, the leader clears this word; that may be on another node.
                 if not causally or not self.ctl.slots[slot].replaying:
                     self.agents.release(slot)
 
@@ -270,7 +271,7 @@ class SeveralNodesView(OneNodeView):
             remote_logs.path_of(self.directory, slot).unlink(missing_ok=True)
 
     def begin_attempt(self, number: int) -> None:
-        self.link.send("entry", number=number)  # first, so that no number is given twice
+        self.link.send("entry", number=number)  # first of all, so that no number is used twice
         super().begin_attempt(number)
 
     def open_trace(self) -> None:
@@ -303,10 +304,10 @@ class SeveralNodesView(OneNodeView):
             remote_logs.fetch(self.remote_files, node, slot, self.directory)
 
     def report_start(self, version: int, restore_s: float) -> None:
-        """Tell that the program begins.
+        """Tell the supervisor that the program begins.
 
         Args:
-            version: of the checkpoint that it goes on from.
+            version: the checkpoint that it goes on from.
             restore_s: time that restoring the checkpoint took.
         """
         if self.table.first_on_node:
@@ -328,7 +329,7 @@ class SeveralNodesView(OneNodeView):
                     self.link.send("working")
                 had = files.pieces if files else 0
 
-        with contextlib.suppress(RuntimeError):  # nothing is told if no thread can be started
+        with contextlib.suppress(RuntimeError):  # nothing is reported if no thread can be started
             Helper(tell).start()
         try:
             yield
@@ -340,7 +341,7 @@ class SeveralNodesView(OneNodeView):
         self.link.send("repaired", round=number, dead=dead)
 
     def _saved(self, halt: bool) -> dict[str, Any]:
-        """Have the job end behind its next checkpoint, or not any more; how much is saved."""
+        """Set whether the job is to end behind its next checkpoint; return how much is saved."""
         if bool(self.ctl.halt) != halt:
             job.store(self.ctl, "halt", int(halt))
             job.ring()
@@ -357,14 +358,14 @@ class SeveralNodesView(OneNodeView):
         """Take note of a node that is lost; called by a thread.
 
         Args:
-            struck: rules of ``--kill`` that have struck there; the node could not tell others.
+            struck: rules of ``--kill`` that have struck there; the node could not tell that itself.
         """
         for rule in struck:
             self.ctl.rules[rule].fired = 1
         job.note_lost(self.table.names.index(host))
 
     def _look_for_agent(self, proc: Proc) -> None:
-        """Tell the supervisor if the agent of that process's node answers the alarm."""
+        """Tell the supervisor if the agent of that process's node has answered the alarm."""
         deadline, alarm = time.monotonic() + timeouts.AGENT_THERE.s, self.requested_round()
         while self.ctl.scanned[self.table.node_of(proc)] < alarm and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -379,7 +380,8 @@ class SeveralNodesView(OneNodeView):
         self.link.send("spared", rank=proc)
 
     def claim_error(self, *, meanwhile: Callable[[], object] | None = None) -> bool:
-        # The supervisor grants it when no death is open, of which this process may not know yet.
+        # The supervisor grants the claim when no death is unrepaired. This process may not know yet
+        # of such a death.
         answer = self.link.request("claim", entry=self.ctl.attempt, meanwhile=meanwhile)
         return bool(answer["granted"])
 

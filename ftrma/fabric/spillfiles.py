@@ -1,7 +1,7 @@
-"""Checkpoints in files: their format, their parts by slot, and what makes one whole.
+"""Checkpoints in files: their format, their parts by slot, and what makes a checkpoint whole.
 
-A directory holds the checkpoints of one job. Each has a directory of its own, named by the entry
-(how often the job was begun from files, from 1) and the version:
+A directory holds the checkpoints of one job. Each checkpoint has a directory of its own, named by
+the entry (how often the job was begun from files, counted from 1) and the version:
 
     0001-000012/
       slot-0.json              what slot 0 had: its arrays, and in which file each lies
@@ -12,13 +12,14 @@ A directory holds the checkpoints of one job. Each has a directory of its own, n
       ...
       manifest.json            written last: the checkpoint is whole
 
-An array that has not changed since an earlier checkpoint is not written again: its file is that
-one, by a hard link. The JSON files and the record have a tag by the user's own key, over their
-name and content (`ftrma.host.userkey`). Nothing is parsed whose tag was not checked, and no bytes
-are used that do not match their checksums.
+An array that has not changed since an earlier checkpoint is not written again: its file is a hard
+link to the earlier one. The JSON files and the record have a tag over their name and content, made
+with the user's own key (`ftrma.host.userkey`). Nothing is parsed before its tag was checked, and no
+bytes are used that do not match their checksums.
 
-Law: a checkpoint with a manifest was whole when that was written, and what is read of it now is
-what was written then; otherwise it is refused, with the file and the reason.
+Law: a checkpoint with a manifest was whole when the manifest was written, and everything that is
+read from it is what was written then. Otherwise it is refused, and the file and the reason are
+told.
 """
 
 from __future__ import annotations
@@ -53,20 +54,20 @@ NAME = re.compile(r"(\d{4,})-(\d{6,})")
 _HEAD = b'{"tag": "'
 
 
-_given: Key | None = None  # on a node that is not the supervisor's
+_given: Key | None = None  # set on a node that is not the supervisor's
 
 
 def key() -> Key:
-    """The key of files of checkpoints: it follows from the user's own.
+    """Return the key for files of checkpoints, which is derived from the user's own key.
 
     Raises:
-        FtrmaError: that cannot be read or made.
+        FtrmaError: the user's key cannot be read or made.
     """
     return _given or Key(userkey.read().tag(PURPOSE))
 
 
 def use_key(given: Key) -> None:
-    """Use this key in this process: on other nodes the user's own may be another one."""
+    """Use this key in this process: on other nodes the user's own key may be a different one."""
     global _given
     _given = given
 
@@ -76,23 +77,23 @@ class Damaged(FtrmaError):
 
 
 class Point(NamedTuple):
-    """A checkpoint in files, in the order of their age."""
+    """A checkpoint in files. Points compare in the order of their age."""
 
     entry: int
     version: Version
 
     @property
     def name(self) -> str:
-        """Name of its directory."""
+        """Return the name of its directory."""
         return f"{self.entry:04}-{self.version:06}"
 
 
 class SavedArray(NamedTuple):
-    """An array that a checkpoint has, or the bytes of a window.
+    """An array in a checkpoint, or the bytes of a window.
 
     Attributes:
-        key: of its region in the vault.
-        name: for people.
+        key: key of its region in the vault.
+        name: its name as users read it.
     """
 
     key: Any
@@ -106,7 +107,7 @@ class SavedArray(NamedTuple):
 
 
 def arrays_of(record: Mapping[str, Any]) -> list[SavedArray]:
-    """List what a checkpoint's record (`program.session`) says that the checkpoint has."""
+    """List the arrays that are in a checkpoint, according to its record (`program.session`)."""
     import numpy as np
 
     found = [SavedArray(("window", number), f"window {number}", np.dtype("u1"), (size_bytes,))
@@ -122,16 +123,16 @@ def arrays_of(record: Mapping[str, Any]) -> list[SavedArray]:
 
 
 def tagged(name: str, content: Mapping[str, Any]) -> bytes:
-    """Write a JSON object whose first member is a tag of its name and of all the rest."""
+    """Write a JSON object whose first member is a tag over its name and all the rest."""
     body = json.dumps(content, indent=1).encode()[1:] + b"\n"
     return _HEAD + key().tag(PURPOSE, name.encode(), body).hex().encode() + b'",' + body
 
 
 def untagged(name: str, data: bytes) -> dict[str, Any]:
-    """Read such an object.
+    """Read a JSON object that `tagged` has written.
 
     Raises:
-        Damaged: the key does not vouch for it.
+        Damaged: the tag does not match.
     """
     end = len(_HEAD) + 2 * TAG_BYTES
     tag, body = data[len(_HEAD):end], data[end + 2:]
@@ -150,7 +151,7 @@ def points(directory: Path, *, whole: bool = True) -> list[Point]:
     """List the checkpoints of a directory, oldest first.
 
     Args:
-        whole: those alone that have a manifest.
+        whole: list only those that have a manifest.
     """
     found = []
     with os.scandir(directory) as entries:
@@ -163,7 +164,7 @@ def points(directory: Path, *, whole: bool = True) -> list[Point]:
 
 
 def keep_newest(directory: Path, count: int, newest: Point) -> None:
-    """Remove checkpoints up to this one, but for so many of those that are whole."""
+    """Remove checkpoints older than `newest`, except so many of the newest ones that are whole."""
     whole = [point for point in points(directory) if point <= newest][-count:]
     for point in points(directory, whole=False):
         if point < newest and point not in whole:
@@ -171,7 +172,7 @@ def keep_newest(directory: Path, count: int, newest: Point) -> None:
 
 
 def remove(directory: Path, point: Point) -> None:
-    """Remove a checkpoint, its manifest first: what is left of it is not whole."""
+    """Remove a checkpoint, its manifest first, so that a rest of it does not count as whole."""
     place = directory / point.name
     with contextlib.suppress(OSError):
         (place / MANIFEST).unlink(missing_ok=True)
@@ -197,7 +198,7 @@ def read_manifest(directory: Path, point: Point) -> dict[str, Any]:
     """Read the manifest of a checkpoint.
 
     Raises:
-        Damaged: it is not what was written. FtrmaError: it is of a newer format.
+        Damaged: it is not what was written. FtrmaError: it has a newer format.
     """
     found = _read_tagged(directory, point, MANIFEST)
     if found["format"] > FORMAT:
@@ -225,10 +226,11 @@ class Part:
     """One slot's part of a checkpoint, for reading.
 
     Args:
-        manifest: of the checkpoint.
+        manifest: the checkpoint's manifest.
 
     Raises:
-        Damaged: a file is not what was written. The data are looked at by `check` and `fill`.
+        Damaged: a file is not what was written. The data themselves are compared by `check` and
+            `fill`.
     """
 
     def __init__(self, directory: Path, point: Point, slot: int,
@@ -242,11 +244,11 @@ class Part:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all arrays, in whole blocks."""
+        """Return the size of all arrays, in whole blocks."""
         return sum(file["bytes"] for file in self.content["files"].values())
 
     def sums(self, name: str) -> np.ndarray[Any, np.dtype[np.uint32]]:
-        """Checksums of the blocks of a file."""
+        """Return the checksums of the blocks of a file."""
         import numpy as np
 
         sums = _bytes_of(self.directory, self.point, f"{name}.crc")
@@ -275,7 +277,7 @@ class Part:
             raise error if isinstance(error, Damaged) else Damaged(str(error)) from None
 
     def check(self) -> int:
-        """Compare all bytes with their checksums; returns how many there are.
+        """Compare all bytes with their checksums; return the number of bytes.
 
         Raises:
             Damaged: they differ.
@@ -292,7 +294,8 @@ class Part:
         return self.size_bytes
 
     def record(self) -> dict[str, Any]:
-        """Read the record: its `record` is the vault's, `files` says where arrays lie, by key."""
+        """Read the record: its `record` is the vault's record; its `files` says by key where arrays
+        lie."""
         text = _bytes_of(self.directory, self.point, f"slot-{self.slot}.record")
         if hashlib.sha256(text).hexdigest() != self.content["record"]["sha256"]:
             raise Damaged(f"{self.point.name}/slot-{self.slot}.record was damaged")
@@ -304,7 +307,7 @@ class Part:
 
 
 def check_whole(directory: Path, point: Point, manifest: Mapping[str, Any]) -> int:
-    """Check all parts of a checkpoint; returns its bytes.
+    """Check all parts of a checkpoint; return its number of bytes.
 
     Raises:
         Damaged: a part is not what was written.

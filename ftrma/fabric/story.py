@@ -1,12 +1,12 @@
 """The job's story: its events, one a line, in a file that outlives the job's processes.
 
-Statistics and the timeline of ``--trace`` are made from it, and two functions look back over
-launches in it (`protocol.job_end.killed_repeatedly`, `launch.failover.past`). It does not say what
-is to be done after a failure: that is the plan (`plans`).
+Statistics and the timeline of ``--trace`` are made from it, and two functions look back in it over
+earlier launches (`protocol.job_end.killed_repeatedly`, `launch.failover.past`). It does not say
+what is to be done after a failure: that is in the plan (`plans`).
 
 An event is a line of JSON: ``event`` (the name of the event's class in small letters), ``time``,
-and the event's fields without those that have their default. One call writes a line, so that the
-lines of several writers do not mix.
+and those fields of the event that differ from their defaults. Each line is written by one call, so
+that the lines of several writers do not mix.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Event:
     """Something that has happened in a job.
 
     Attributes:
-        time: when the event was told, seconds since 1970.
+        time: when the event was written, in seconds since 1970.
     """
 
     time: float = field(default_factory=clock.time, kw_only=True, compare=False)
@@ -43,7 +43,7 @@ class Entered(Event):
     """The processes of a launch have come up, and the slots enter the program.
 
     Attributes:
-        version: of the checkpoint that the launch goes on from; 0: the program's start.
+        version: the checkpoint that the launch goes on from; 0: the program's start.
     """
 
     version: int = 0
@@ -55,13 +55,14 @@ class Failure(Event):
 
     Attributes:
         role: role of the process: "slot", "checksum" or "spare"; index: number in that role.
-        pid: of the process.
+        pid: number of the process on its host.
         place: place at which a rule of ``--kill`` struck, or "unknown".
         host: name of the process's host, in a job over several nodes.
-        at: how far a slot had come: the committed version, and the events after it (-1: unknown;
-            below that: minus the number of synchronizations); None if it cannot be told.
-        waited: a slot waited for others.
-        step: how far the job had come, see `protocol.job_end.step_of`; None: not known.
+        at: how far a slot had come: the committed version, and the number of events after it (-1:
+            unknown; below -1: the negative of the number of synchronizations); None if it is not
+            known.
+        waited: the slot was waiting for others.
+        step: how far the job had come, see `protocol.job_end.step_of`; None if it is not known.
         repair: the newest round of repair that had ended by then, in this launch.
     """
 
@@ -81,12 +82,13 @@ class Checkpoint(Event):
     """A checkpoint was taken.
 
     Attributes:
-        version: the version that it committed; a demand checkpoint: the version committed before.
+        version: the version that it committed; for a demand checkpoint, the version committed
+            before.
         kind: "coordinated" or "demand".
-        seconds: for which it held up the program, the longest of all slots.
-        bytes: that it protects, of all slots; dirty_bytes: those that had changed.
-        slot: that took a demand checkpoint; None: all slots took it together.
-        step: safepoints that each slot had passed then, in this attempt; 0: not told.
+        seconds: how long it held the program up, the longest time of all slots.
+        bytes: protected bytes of all slots; dirty_bytes: those that had changed.
+        slot: the slot that took a demand checkpoint; None: all slots took it together.
+        step: safepoints that each slot had passed by then in this attempt; 0: not known.
     """
 
     version: int
@@ -100,13 +102,13 @@ class Checkpoint(Event):
 
 @dataclass(frozen=True)
 class Phases:
-    """Parts of the time from a death to the end of the recovery, seconds each.
+    """Parts of the time from a death to the end of the recovery, each in seconds.
 
     Attributes:
         detect: until all processes knew of the death.
-        repair: until all were in touch again, without `restore`.
-        restore: for computing what was lost.
-        replay: for executing a lost slot again.
+        repair: until all were connected again, without `restore`.
+        restore: for computing lost vaults.
+        replay: for replaying a lost slot.
     """
 
     detect: float
@@ -121,9 +123,9 @@ class Recovery(Event):
 
     Attributes:
         kind: "causal", "rollback", "reentry" or "relaunch".
-        slots: that were lost.
-        version: of the checkpoint that the job goes on from; 0 is the start of the program.
-        seconds: from the death to the end of the recovery; phases: their parts.
+        slots: the slots that were lost.
+        version: the checkpoint that the job goes on from; 0 is the start of the program.
+        seconds: time from the death to the end of the recovery; phases: its parts.
         reason: why the recovery was not "causal", in words.
         began_s: when the death happened or was noticed, on the machine's monotonic clock.
         demand: number of the demand checkpoint that a replay started from; 0: it started from
@@ -146,8 +148,8 @@ class Reseat(Event):
 
     Attributes:
         checksum: number of the checksum rank.
-        seconds: until the spare had the parity.
-        spares_left: living processes without a role, from then on.
+        seconds: time until the spare had the parity.
+        spares_left: number of living processes without a role after that.
     """
 
     checksum: int
@@ -161,8 +163,8 @@ class Relaunch(Event):
 
     Attributes:
         reason: in words.
-        slots: whose vaults are lost (on one node), or whose processes died (over several).
-        version: on one node, of the checkpoint that the job goes on from.
+        slots: slots whose vaults are lost (on one node), or whose processes died (over several).
+        version: on one node, the checkpoint that the job goes on from.
         noticed_ns: on one node, when the failure was noticed, on the machine's monotonic clock.
         step, repair: on one node, as in `Failure`.
     """
@@ -177,11 +179,11 @@ class Relaunch(Event):
 
 @dataclass(frozen=True)
 class Degraded(Event):
-    """The next launch has fewer checksum ranks or spares, since hosts were lost.
+    """The next launch has fewer checksum ranks or spares because hosts were lost.
 
     Attributes:
-        checksums, spares: that it has.
-        checksums_before, spares_before: that the launch before had.
+        checksums, spares: how many it has.
+        checksums_before, spares_before: how many the launch before had.
         weakened: checksum ranks that each group has given up since the job began.
     """
 
@@ -194,7 +196,7 @@ class Degraded(Event):
 
 @dataclass(frozen=True)
 class Seats(Event):
-    """A launch over several nodes has given out its roles.
+    """A launch over several nodes has seated its roles.
 
     Attributes:
         slot_group: group of each slot.
@@ -208,7 +210,7 @@ class Scrub(Event):
     """Damaged blocks were found in a vault and computed anew.
 
     Attributes:
-        role: "slot" or "checksum": whose vault it is; index: number in that role.
+        role: role of the vault, "slot" or "checksum"; index: number in that role.
         blocks: number of damaged blocks.
     """
 
@@ -223,7 +225,7 @@ class Restored(Event):
 
     Attributes:
         role: "slot" or "checksum"; index: number in that role.
-        seconds: until the vault was filled.
+        seconds: time until the vault was filled.
     """
 
     role: str
@@ -233,15 +235,15 @@ class Restored(Event):
 
 @dataclass(frozen=True)
 class Stall(Event):
-    """Slots hung, and the supervisor has noticed it.
+    """The supervisor has noticed that slots hang.
 
     Attributes:
         kind: "stall": these slots stood still, and waited for nobody; "deadlock": they waited for
             each other; "circle": they made calls, and came to no safepoint; "checksum": these
             checksum ranks were stopped while slots waited for a checkpoint.
         slots: their numbers.
-        seconds: for which they had stood still.
-        places: lines that say where each was, and who waited for whom.
+        seconds: how long they had stood still.
+        places: lines that say where each slot was, and who waited for whom.
         action: "tell", "replace" or "halt".
         pids: of the processes that are to be replaced.
     """
@@ -256,11 +258,11 @@ class Stall(Event):
 
 @dataclass(frozen=True)
 class Refusal(Event):
-    """The program has said that its state is wrong, so no checkpoint was taken of it.
+    """The program has said that its state is wrong, so no checkpoint of it was taken.
 
     Attributes:
         step: safepoint, counted since the program's start.
-        slots: that have said so.
+        slots: the slots that have said so.
     """
 
     step: int
@@ -280,10 +282,11 @@ class Agentdeath(Event):
 
 @dataclass(frozen=True)
 class Line(Event):
-    """A process has told people something, in a job with a log.
+    """A process has printed a line for users, in a job with a log.
 
     Attributes:
-        text: the line, without who speaks. who: ftrma, or a framework. role: of the process.
+        text: the line, without the speaker's name. who: the speaker, ftrma or a framework. role:
+            the role of the process.
     """
 
     text: str
@@ -293,13 +296,13 @@ class Line(Event):
 
 @dataclass(frozen=True)
 class Halt(Event):
-    """The job was ended as somebody had asked.
+    """The job was ended because somebody had asked for it.
 
     Attributes:
         reason: in words.
-        version: the newest that is left to go on from; 0: none is.
+        version: the newest version from which the job can go on; 0: there is none.
         whole: the job ended behind that version, so that nothing is computed twice.
-        seconds: from the asking to the end.
+        seconds: time from the request to the end.
     """
 
     reason: str
@@ -313,8 +316,8 @@ class Note(Event):
     """A framework's own event.
 
     Attributes:
-        slot: that told the event.
-        entries: name and value of each, as JSON has them.
+        slot: the slot that noted the event.
+        entries: their names and values, as JSON has them.
     """
 
     slot: int
@@ -351,13 +354,13 @@ def read(directory: Path) -> list[Event]:
 
 
 def read_on(directory: Path, begin: int) -> tuple[list[Event], int]:
-    """Read the events from a place in the story on; see `read`.
+    """Read the events from a given place in the story on; see `read`.
 
     Args:
-        begin: bytes of the story that have been read before.
+        begin: number of bytes of the story that have been read before.
 
     Returns:
-        The events, and the bytes that have been read then. A line that has not ended is left.
+        The events, and the number of bytes read so far. A line that has no end yet is left.
     """
     try:
         with (directory / "events").open("rb") as file:
@@ -368,21 +371,21 @@ def read_on(directory: Path, begin: int) -> tuple[list[Event], int]:
     text = text[: text.rfind(b"\n") + 1]
     story = []
     for line in filter(None, text.splitlines()):
-        with contextlib.suppress(ValueError):  # cut off where memory was full
+        with contextlib.suppress(ValueError):  # the line was cut off because memory was full
             event = parse(json.loads(line))
             story += [event] if event else []
     return story, begin + len(text)
 
 
 def size_bytes(directory: Path) -> int:
-    """Return the bytes of the story so far."""
+    """Return the size of the story so far."""
     with contextlib.suppress(FileNotFoundError):
         return (directory / "events").stat().st_size
     return 0
 
 
 def plain(event: Event) -> dict[str, Any]:
-    """Make an event a dictionary for JSON, see the head of this module."""
+    """Make an event a dictionary for JSON; the docstring of this module describes the format."""
     values = dataclasses.asdict(event)
     told = {f.name: values[f.name] for f in dataclasses.fields(event)
             if f.name == "time" or values[f.name] != f.default}
@@ -390,7 +393,8 @@ def plain(event: Event) -> dict[str, Any]:
 
 
 def parse(line: Any) -> Event | None:
-    """Make an event from a dictionary of `plain`; None if its kind is unknown or a field lacks."""
+    """Make an event from a dictionary of `plain`; None if its kind is unknown or a field is
+    missing."""
     kind = KINDS.get(str(line.get("event"))) if isinstance(line, Mapping) else None
     if kind is None:
         return None

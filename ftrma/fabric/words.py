@@ -1,4 +1,4 @@
-"""Declares the words that processes of a job share, as protocols and program see them.
+"""Declares the words that processes of a job share, as `protocol` and `program` see them.
 
 `control_words` implements them by the control file.
 """
@@ -15,24 +15,26 @@ class ProcessWords(Protocol):
 
     Attributes:
         ordinal: safepoints that the slot has passed in this attempt.
-        step: safepoints since the program's start, over all attempts that count.
-        verdict: ordinal of the safepoint where the program judged its state, << 1, | 1: right.
-        arrived: ordinal of the safepoint where the slot waits to checkpoint.
+        step: safepoints since the program's start, without those that a rollback has undone.
+        verdict: ordinal of the safepoint where the program judged its state, << 1; bit 0: the state
+            is right.
+        arrived: ordinal of the safepoint where the slot has arrived to checkpoint.
         staging: version that the slot stages or has staged; 0: it waits.
         staged: version that the slot has staged completely.
-        summed: version of which the parity has the members' changes.
+        summed: version whose changes the parity has from all members.
         folded: version of the parity.
         spilled: newest version of which the slot has written its files.
-        ready: 1: the vault holds what its role must hold.
+        ready: 1: the vault holds what the process's role must hold.
         finished: attempt in which the program has ended.
-        blocks: of the vault that are in use.
-        bytes: that the last checkpoint protected; dirty_bytes: those that had changed.
-        block_ns: for which the last checkpoint held up the program.
+        blocks: blocks of the vault that are in use.
+        bytes: bytes that the last checkpoint protected; dirty_bytes: those that had changed.
+        block_ns: how long the last checkpoint held the program up.
         protect_hash: hash of the names that were declared so far.
         reported: 1: the death is in the job's story.
-        syncs: synchronizations in this attempt, where events are not counted.
-        busy_until_ns: until then the slot's program computes, as it has said, see `job.now_ns`.
-        rebuilding: 1: a spare takes a checksum rank's seat, or has it and reads members' copies.
+        syncs: synchronizations in this attempt, counted if events are not.
+        busy_until_ns: the slot's program has said that it computes until then (`job.now_ns`).
+        rebuilding: 1: the spare is taking a checksum rank's seat, or has taken it and reads its
+            members' copies.
     """
 
     ordinal: int
@@ -58,42 +60,44 @@ class ProcessWords(Protocol):
 
     @property
     def pid(self) -> int:
-        """Number of the process on its node."""
+        """Return the pid of the process on its node."""
 
     @property
     def dead(self) -> bool:
-        """The process has died."""
+        """Say whether the process has died."""
 
     @property
     def lacked_memory(self) -> bool:
-        """The process said, as it died, that shared memory was full."""
+        """Say whether the process noted, as it died, that shared memory was full."""
 
     @property
     def waits(self) -> bool:
-        """The process waits for others."""
+        """Say whether the process waits for others."""
 
 
 class Words(Protocol):
-    """Words that all processes share, with what they say of the job.
+    """Words that all processes share, and what they say about the job.
 
     Attributes:
         checkpoint_target: ordinal of the safepoint where the next checkpoint is due.
-        checkpoint_wanted: 1: a checkpoint of all is needed at the next chance.
+        checkpoint_wanted: 1: a coordinated checkpoint is needed as soon as possible.
         spill: newest version that is to be written to files.
-        spilled: newest version of which all files are there.
+        spilled: newest version whose files are all written.
         checkpoint_taken: ordinal of the newest safepoint whose checkpoint all have passed.
         halt: 1: the job is to end behind its next checkpoint.
         halting: ordinal of the safepoint behind which all slots wait for that end; 0: none.
         attempt: how often the program was entered; 1 is the first time.
         causal: 1: the newest plan is a causal recovery.
         replays: 1: a slot is to be replayed.
-        plan_round: newest round of repair that has a plan, written after all that belongs to it.
+        plan_round: newest round of repair that has a plan; written after everything that belongs to
+            it.
         repaired_round: newest round of repair that has ended with everybody.
         connect_wanted: 1: the next round of repair makes the library's communicators.
-        failed_connects: rounds of a repair in which the library failed without another death.
-        dynamic: 1: the program has a window that is the library's own.
-        start_ns: when the program was first entered, `job.now_ns`.
-        request: what the job asks of its supervisor, `job.Request`.
+        failed_connects: number of rounds of a repair in which the library failed without another
+            death.
+        dynamic: 1: the program has a window of the library's own (Create_dynamic).
+        start_ns: when the program was first entered, by `job.now_ns`.
+        request: what the job asks of its supervisor, a `job.Request`.
     """
 
     checkpoint_target: int
@@ -116,20 +120,22 @@ class Words(Protocol):
 
     @property
     def me(self) -> ProcessWords:
-        """Words of this process."""
+        """Return the words of this process."""
 
     def process(self, proc: Proc) -> ProcessWords:
-        """Words of a process."""
+        """Return the words of a process."""
 
     def slot(self, slot: Slot) -> Progress:
-        """Words of a slot, which stay when its process dies."""
+        """Return the words of a slot, which remain when its process dies."""
 
     @property
     def committed(self) -> Version:
-        """The newest version that all can go back to; 0 is the start of the program."""
+        """Return the newest committed version, to which all can go back; 0 is the program's
+        start."""
 
     def commit(self, version: Version) -> bool:
-        """Commit a version, unless it is committed or a repair has begun; whether this call did."""
+        """Commit a version, unless it is committed or a repair has begun; say whether this call did
+        it."""
 
     def set_committed(self, version: Version) -> None:
         """Set the committed version, at the start of a launch."""
@@ -138,62 +144,64 @@ class Words(Protocol):
         """Give up the committed version, as the leader of a repair."""
 
     def forbid_commits(self) -> None:
-        """Have no version committed from here to the end of the repair."""
+        """Forbid commits from here to the end of the repair."""
 
     def allow_commits(self) -> None:
         """Let versions be committed again, as the leader of a repair."""
 
     def first_to_report(self, proc: Proc) -> bool:
-        """True for the first caller that asks about the death of this process."""
+        """Return True to the first caller that asks about the death of this process."""
 
     def first_to_tell_full(self, step: int) -> bool:
-        """True for the first caller that tells this step (1, 2) of full logs, in a job."""
+        """Return True to the first caller in a job that reports this step (1, 2) of full logs."""
 
     def first_to_tell_demand(self) -> bool:
-        """True for the first caller that tells the cost of demand checkpoints, in a job."""
+        """Return True to the first caller in a job that reports the cost of demand checkpoints."""
 
     @property
     def resumed(self) -> bool:
-        """The launch goes on from vaults of an earlier one."""
+        """Say whether the launch goes on from vaults of an earlier one."""
 
     @property
     def from_files(self) -> bool:
-        """The launch goes on from vaults that were filled from files, and nobody refuses them."""
+        """Say whether the launch goes on from vaults filled from files, which nobody has
+        refused."""
 
     def refuse_files(self) -> None:
-        """Have the supervisor take older files, with the next launch."""
+        """Have the supervisor take older files in the next launch."""
 
     @property
     def supervised(self) -> bool:
-        """A supervisor can launch the job again."""
+        """Say whether there is a supervisor, which can launch the job again."""
 
     @property
     def capacity_blocks(self) -> int:
-        """Blocks of new vaults on this node."""
+        """Return the capacity of new vaults on this node, in blocks."""
 
     @property
     def log_bytes(self) -> int:
-        """Budget of each slot's logs."""
+        """Return the budget of each slot's logs, in bytes."""
 
     @property
     def partitioned(self) -> bool:
-        """The program has partitioned communication."""
+        """Say whether the program has partitioned communication."""
 
     @property
     def death_ns(self) -> int:
-        """When the newest death was noticed, or happened by a rule of ``--kill``."""
+        """Return when the newest death was noticed, or happened by a rule of ``--kill``."""
 
     @property
     def exit_status(self) -> int:
-        """Status of the job, if a process has given one."""
+        """Return the job's status, if a process has given one."""
 
     @property
     def error_owner(self) -> int:
-        """1 + the process whose error is the job's; 0: nobody's, or the job is on several nodes."""
+        """Return 1 + the process whose error is the job's; 0: no process's, or the job is on
+        several nodes."""
 
     @property
     def refusal(self) -> str:
-        """Why the slot being replayed cannot be; empty if it can."""
+        """Return why the slot that is replayed cannot be replayed; empty if it can."""
 
     def clear_refusal(self) -> None:
         """Forget the refusal, as the leader at the end of a repair."""
