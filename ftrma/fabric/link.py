@@ -25,11 +25,11 @@ the process kills itself, and the job goes on without its host. At ``end`` the p
 whatever its main thread is doing; it waits only while the main thread holds `Link.critical`. The
 process does the same when the supervisor is gone.
 
-The supervisor's side is `switchboard`. A connection begins with messages of fixed size, which need
-no parser: the supervisor sends a challenge, the rank sends its answer and a challenge of its own,
-and the supervisor answers that. Both answers need the job's key, so a stranger is neither let in
-nor obeyed. The rest is not encrypted and does not protect against attackers who can write to the
-network.
+The supervisor's side is in `launch.ranklinks` and `launch.connections`. A connection begins with
+messages of fixed size, which need no parser: the supervisor sends a challenge, the rank sends its
+answer and a challenge of its own, and the supervisor answers that. Both answers need the job's key,
+so a stranger is neither let in nor obeyed. The rest is not encrypted and does not protect against
+attackers who can write to the network.
 """
 
 from __future__ import annotations

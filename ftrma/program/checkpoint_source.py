@@ -16,9 +16,9 @@ class CheckpointSource:
     """A committed version of this slot, or its demand checkpoint.
 
     Args:
-        slot: whose checkpoint it is.
-        vault: that has its bytes.
-        record: what describes them, as `Session` has made it.
+        slot: the slot whose checkpoint it is.
+        vault: the vault that has its bytes.
+        record: the record that describes them, as `Session` has made it.
     """
 
     def __init__(self, slot: Slot, vault: Vault, record: dict[str, Any]) -> None:
@@ -26,23 +26,23 @@ class CheckpointSource:
 
     @property
     def ordinal(self) -> int:
-        """The safepoint at which it was taken."""
+        """Return the number of the safepoint at which it was taken."""
         return int(self.record["ordinal"])
 
     @property
     def step(self) -> int:
-        """The safepoints that had been passed then, since the program's start."""
+        """Return how many safepoints had been passed by then, since the program's start."""
         return int(self.record.get("step", self.ordinal))  # files may be older than this entry
 
     def restore_window(self, ordinal: int, address: int, size_bytes: int) -> int | None:
         """Put the checkpoint's bytes into one window.
 
         Args:
-            ordinal: of the window.
-            address, size_bytes: of the own part.
+            ordinal: the window's number.
+            address, size_bytes: memory of this slot's part of the window.
 
         Returns:
-            Bytes that differed; None if the checkpoint does not know the window.
+            How many bytes differed; None if the checkpoint does not contain the window.
         """
         if ordinal not in self.record["windows"]:
             return None
@@ -58,10 +58,10 @@ class CheckpointSource:
         return 0
 
     def restore_windows(self) -> int:
-        """Put the checkpoint's bytes into all windows, over what the program has put there.
+        """Put the checkpoint's bytes into all windows, overwriting what the program has put there.
 
         Returns:
-            Bytes that differed.
+            How many bytes differed.
         """
         return sum(
             self.restore_window(window.ordinal, window.address, window.size_bytes) or 0
@@ -84,6 +84,6 @@ class CheckpointSource:
         state._load(saved, self.vault.copy_out)
 
     def differs(self, states: Mapping[str, State]) -> bool:
-        """Say whether a declared state is not what the checkpoint has."""
+        """Say whether a declared state differs from what the checkpoint has."""
         return any(state._differs(self.record["states"][name], self.vault.bytes_of)
                    for name, state in states.items())

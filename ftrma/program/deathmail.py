@@ -1,8 +1,8 @@
 """Opens the mail of a framework that is told of deaths, in the processes that run its program.
 
-Slots claim together; slot 0 has the mail made before, and deaths told behind it. A spare runs the
-program once deaths are told, so it finds all of that. Over several nodes each node has a file of
-the mail, which the first one who opens it there makes.
+All slots claim together. Slot 0 makes the mail before that, and begins to tell deaths after it. A
+spare runs the program only when deaths are told, so it finds the mail. Over several nodes each node
+has a file of the mail, made by the first process that opens the mail there.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class MemberFacts:
         late: numbers of processes that may be started later.
         slots: number of slots.
         attempt: number of the attempt.
-        directory: of the job on this node.
-        mtbf_s: as the user has it; 0 if it is not known.
-        check: raises Rollback if all go back.
-        report: tells the user of deaths, once in the job.
-        start: starts a process of this number.
+        directory: the job's directory on this node.
+        mtbf_s: mean time between failures, as the user has set it; 0 if it is not known.
+        check: raises Rollback if all slots go back.
+        report: tells the user of each death, once in the job.
+        start: starts a process with a given number.
     """
 
     me: int
@@ -57,14 +57,15 @@ class MemberFacts:
 
 
 def path_of(view: JobView) -> Path:
-    """File of the mail of this attempt; nothing that is sent in another one can land there."""
+    """Return the path of this attempt's mail, where nothing of another attempt can land."""
     return view.directory / f"mail-{view.words.attempt}"
 
 
 def create(view: JobView, most: int) -> None:
-    """Make this node's file of the mail of this attempt, before anybody opens it.
+    """Make this node's file of this attempt's mail, before any process opens it.
 
-    On one node slot 0 does, over several each slot and spare; the first one's stays.
+    On one node slot 0 makes it. Over several nodes each slot and spare does, and the first file
+    stays.
 
     Raises:
         NoRoom: no shared memory is left.
@@ -90,9 +91,10 @@ def create(view: JobView, most: int) -> None:
 
 
 def keep_seats(view: JobView) -> None:
-    """Have no spare take a checksum rank's seat any more, as slot 0 before anybody joins.
+    """Let spares take no more seats of checksum ranks; slot 0 calls this before any process joins.
 
-    A spare that takes one without having seen that is waited for: it is no member then.
+    If a spare takes a seat because it has not seen this yet, slot 0 waits for it: such a spare is
+    no member.
     """
     view.keep_seats()
     view.synchronize()
@@ -105,7 +107,7 @@ def keep_seats(view: JobView) -> None:
 
 
 def join(view: JobView) -> mail.Mail:
-    """Open the mail of this attempt, and have deaths told there."""
+    """Open the mail of this attempt, in which deaths are told."""
     path, office = path_of(view), view.post_office
     opened = (office.open_mail(path, view.words.attempt, view.slot_holders()[0]) if office
               else mail.Mail(path, view.proc))
@@ -114,7 +116,7 @@ def join(view: JobView) -> mail.Mail:
 
 
 def tell_deaths(view: JobView, opened: mail.Mail) -> None:
-    """Have deaths told, those of before first, as slot 0 behind its `join`.
+    """Begin to tell deaths, earlier ones first; slot 0 calls this after its `join`.
 
     Over several nodes a thread of this process tells them.
     """
@@ -126,11 +128,12 @@ def tell_deaths(view: JobView, opened: mail.Mail) -> None:
                                        view.ask_for_relaunch)
         order.look()
         Helper(order.serve, name="ftrma-deaths").start()
-    view.tell_deaths(True)  # nobody waits for a slot any more, so its death hangs nobody
+    view.tell_deaths(True)  # from here on no process waits for a slot
 
 
 def create_as_spare(view: JobView) -> None:
-    """Make this node's file if no slot has: others may write to a spare before it has joined."""
+    """Make this node's file if no slot has made it: others may write to a spare before it has
+    joined."""
     if view.post_office:
         create(view, 0)
 
@@ -139,7 +142,7 @@ def join_as_spare(view: JobView, name: str) -> mail.Mail:
     """Open the mail as a spare.
 
     Raises:
-        FtrmaError: the slots have not claimed, or by another name.
+        FtrmaError: the slots have not claimed, or have claimed by another name.
     """
     if not view.tells_deaths or view.claimant != name:
         raise FtrmaError(f"claim({name!r}): the slots have claimed {view.claimant or 'nothing'!r}")
@@ -147,7 +150,7 @@ def join_as_spare(view: JobView, name: str) -> mail.Mail:
 
 
 def facts(view: JobView, most: int, mtbf_s: float, start: Callable[[int], object]) -> MemberFacts:
-    """Gather the facts of this attempt in a process that has a role, or is a spare."""
+    """Gather the facts of this attempt, in the process of a slot or a spare."""
     attempt, members = view.words.attempt, everyone(view)
 
     def check() -> None:
@@ -161,42 +164,43 @@ def facts(view: JobView, most: int, mtbf_s: float, start: Callable[[int], object
 
 
 def everyone(view: JobView) -> list[Proc]:
-    """Processes that run the program, dead ones too: holders of the slots in order, then others
-    that are no checksum ranks."""
+    """Return the processes that run the program, including dead ones: the holders of the slots in
+    order, then all others that are no checksum ranks."""
     slots, checksums = view.slot_holders(), view.checksum_holders()
     return [*slots, *(p for p in view.all_procs() if p not in slots and p not in checksums)]
 
 
 def late_numbers(view: JobView, most: int) -> range:
-    """Numbers of processes that may be started later in this job: over several nodes none."""
+    """Return the numbers of processes that may be started later; over several nodes there are
+    none."""
     processes = len(view.all_procs())
     return late(len(everyone(view)), processes, 0 if view.post_office else most)
 
 
 def late(members: int, processes: int, most: int) -> range:
-    """Numbers of processes that may be started later.
+    """Return the numbers of processes that may be started later.
 
     Args:
-        members: of the launch.
-        processes: of the launch, checksum ranks among them.
-        most: members that there can be in all.
+        members: number of members in the launch.
+        processes: number of processes in the launch, including checksum ranks.
+        most: number of members that there can be in all.
     """
     return range(processes, processes + max(0, min(most - members, members)))
 
 
 class NoWorld:
-    """Stands for ``MPI.COMM_WORLD`` in a spare; each use of it is an error in words."""
+    """Stands for ``MPI.COMM_WORLD`` in a spare; any use of it raises an error that says so."""
 
     def __getattr__(self, name: str) -> Any:
         raise FtrmaError(f"MPI.COMM_WORLD.{name}: this process runs the program as a spare, "
                          "and is no rank of MPI; have a slot make this call")
 
 
-_world: Any = None  # the true one, while a spare runs the program
+_world: Any = None  # the real communicator, while a spare runs the program
 
 
 def hide_world() -> None:
-    """Have a spare find no world of MPI, since the slots' world has no place for it."""
+    """Hide the world of MPI from a spare, since it has no rank in the slots' world."""
     global _world
     mpi = sys.modules["mpi4py.MPI"]
     _world = _world or mpi.COMM_WORLD
@@ -204,6 +208,6 @@ def hide_world() -> None:
 
 
 def show_world() -> None:
-    """Have this process find the world of MPI again, should it come to a slot."""
+    """Let this process find the world of MPI again, in case it comes to a slot."""
     if _world is not None:
         sys.modules["mpi4py.MPI"].COMM_WORLD = _world  # type: ignore[attr-defined]

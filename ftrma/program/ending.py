@@ -1,9 +1,9 @@
-"""Makes a program's own error or status the end of the job.
+"""Ends the job with the program's own error or status.
 
-The error of one process, the owner, becomes the job's. The others write what they have still to
-write, then wait for the end and take part in repairs, since the owner may die or give its error up.
-An error beside a failure may be its consequence, so all go back then; if it is not, the program
-comes to the error again.
+The error of one process, the owner, becomes the job's error. The others write what they still have
+to write. Then they wait for the end and take part in repairs, since the owner may die or give its
+error up. An error that comes together with a failure may be a consequence of it, so all slots go
+back then; if it is not, the program comes to the error again.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from ..protocol.repair_round import LaunchEnded
 from . import finalization, script
 from .script import UserProgram
 
-# Time before the job ends whatever this process does:
+# Times after which the job ends, whatever this process does:
 
 
 class Ending:
     """The end of one attempt of the program in one process.
 
     Args:
-        name: of this process's role, for people.
-        program: that is run.
+        name: name of this process's role, for users.
+        program: the program that is run.
 
     Attributes:
         gone_back: set when the attempt has ended by a rollback instead.
-        status: of the program.
-        latest: when the job ends at last, by the monotonic clock.
-        unsaid: this process's error, if another one has come first.
+        status: the program's exit status.
+        latest: when the job ends at the latest, by the monotonic clock.
+        unsaid: this process's error, if another process's error has come first.
     """
 
     def __init__(self, view: JobView, name: str, program: UserProgram) -> None:
@@ -49,25 +49,27 @@ class Ending:
         self.status = 0
         self.latest = 0.0
         self.unsaid = ""
-        # It is made before the program sets hooks for threads, which it would get.
+        # This thread is made before the program sets hooks for threads, which would also apply to
+        # it.
         self.limit = Helper(self._end_at_latest)
 
     def give_way(self, how: str) -> None:
-        """Have a pending failure repaired, in which all go back; raises Rollback then.
+        """Have a pending failure repaired by going back, and raise Rollback then.
 
         Args:
-            how: in words, how this process's program ends.
+            how: how this process's program ends, in words.
         """
         if self.view.alarmed() and has_deaths(self.view):
             logs.keep_refusal(f"{self.name}'s program {how} beside it")
         self.view.unwind_if_alarmed()
 
     def is_mine(self, how: str) -> bool:
-        """Say whether this process's error is the job's; raises Rollback at a failure before."""
+        """Say whether this process's error is the job's; raise Rollback if a failure comes
+        first."""
         return self.view.claim_error(meanwhile=lambda: self.give_way(how))
 
     def report(self, error: BaseException, tb: Any) -> int:
-        """Print the program's error, if it is the job's; returns the program's status."""
+        """Print the program's error if it is the job's error; return the program's status."""
         how = f"raised {type(error).__name__}"
         while tb and (tb.tb_frame.f_globals.get("__name__") == f"{__package__}.runner"
                       or tb.tb_frame.f_code.co_filename == script.__file__
@@ -97,9 +99,9 @@ class Ending:
         return status
 
     def end(self, status: int) -> NoReturn:
-        """End the whole job with this status, or wait until it is ended."""
+        """End the whole job with this status, or wait until it ends."""
         how = f"ended with status {status}"
-        if mine := self.is_mine(how):  # asked before anything is released that others wait for
+        if mine := self.is_mine(how):  # asked before anything that others wait for is released
             self._end_within(timeouts.EXIT_FUNCTIONS.s, status)
         finalization.run_exit_functions()
         finalization.release_program(self.program)

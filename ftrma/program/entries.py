@@ -1,10 +1,10 @@
 """Named arrays that a framework saves with checkpoints, beside windows and declared state.
 
-An array is saved with each checkpoint and never put back by itself: in a new attempt the framework
-reads the committed copy. The copy stays when the array is gone, so an array that need not be saved
-again need not stay in memory either.
+An array is saved with each checkpoint but is never restored automatically: in a new attempt the
+framework reads the committed copy. The copy stays when the array is gone, so an array that need not
+be saved again need not stay in memory either.
 
-Law: which bytes are clean follows from the committed version, never from a staged one, which can be
+Law: only the committed version decides which bytes are clean, never a staged version, which can be
 undone.
 """
 
@@ -34,7 +34,7 @@ class BoundArray:
         kind: one of KINDS.
         array: the values.
         staged: the newest version for which it was staged, and its bytes then.
-        committed_bytes: so many of its first bytes are known to be in the committed copy.
+        committed_bytes: how many of its first bytes are known to be in the committed copy.
     """
 
     kind: str
@@ -57,7 +57,7 @@ class EntryStore:
 
     Args:
         saved: arrays in the checkpoint with which the attempt begins.
-        view: gives the bytes that the vault has of a region, by its key and size.
+        view: returns the vault's bytes of a region, given its key and size.
     """
 
     def __init__(
@@ -65,8 +65,9 @@ class EntryStore:
     ) -> None:
         self.saved, self.view = dict(saved), view
         self.bound: dict[str, BoundArray] = {}
-        self.fresh: set[str] = set()  # those that were put since entries were staged
-        # The arrays that were saved before the newest version was staged, which may be undone.
+        self.fresh: set[str] = set()  # keys put since entries were staged
+        # The arrays as they were saved before the newest version was staged, since it may be
+        # undone.
         self.before: tuple[Version, dict[str, Form]] | None = None
 
     def put(self, key: str, value: npt.ArrayLike, kind: str) -> None:
@@ -103,21 +104,21 @@ class EntryStore:
     # -- a checkpoint -----------------------------------------------------------------------------
 
     def forms(self, *, fresh: bool = False) -> dict[str, Form]:
-        """Forms of the arrays that the next checkpoint has, for its record.
+        """Return the forms of the arrays in the next checkpoint, for its record.
 
         Args:
-            fresh: of those alone that were put since entries were staged.
+            fresh: only those that were put since entries were staged.
         """
         bound = {key: (e.kind, e.array.dtype, e.array.shape) for key, e in self.bound.items()
                  if not fresh or key in self.fresh}
         return bound if fresh else {**self.saved, **bound}
 
     def regions(self, committed: Version, *, fresh: bool = False) -> list[Region]:
-        """Regions of these arrays.
+        """Return the regions of these arrays.
 
         Args:
             committed: the committed version.
-            fresh: as in `forms`.
+            fresh: see `forms`.
         """
         for key, bound in list(self.bound.items()):
             bound.note_committed(committed)
@@ -135,7 +136,7 @@ class EntryStore:
         """Note that arrays were staged for a version, which may not be committed yet.
 
         Args:
-            fresh: as in `forms`, for the version for which all others were staged.
+            fresh: see `forms`; the other arrays were already staged for this version.
         """
         if not fresh:
             self.before = version, self.saved
@@ -145,7 +146,7 @@ class EntryStore:
         self.fresh = set()
 
     def undone(self, version: Version) -> None:
-        """Go back to what was saved in this version, since what was staged after it is undone."""
+        """Go back to the arrays of this version, since everything staged after it is undone."""
         if self.before and self.before[0] > version:
             self.saved, self.before = self.before[1], None
             for entry in self.bound.values():
@@ -153,7 +154,7 @@ class EntryStore:
 
 
 def size_of(form: Form) -> int:
-    """Bytes of an array."""
+    """Return the size of an array in bytes."""
     _, dtype, shape = form
     return dtype.itemsize * int(np.prod(shape, dtype=np.int64))
 

@@ -1,9 +1,9 @@
-"""Does for a program what Python does at its end, in a process that leaves by ``os._exit``.
+"""Does what Python does at a program's end, in a process that leaves by ``os._exit``.
 
-A process of a job leaves so because the interpreter's own end would call MPI_Finalize, which can
-wait for the dead. This module runs functions registered with `atexit`, releases what the main
-module holds, and writes what is still in buffers, those of C too. Files that nobody has closed are
-whole then, as at Python's own end.
+A process of a job leaves in this way because the interpreter's own end would call MPI_Finalize,
+which can wait for dead processes. This module runs functions registered with `atexit`, releases
+what the main module holds, and writes everything that is still in buffers, also in those of C. Then
+files that nobody has closed are complete, as after Python's own end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ INTERRUPTED = 128 + signal.SIGINT  # status after KeyboardInterrupt; Python ends
 
 
 def run_exit_functions() -> None:
-    """Run what was registered with `atexit`, the last first."""
+    """Run the functions registered with `atexit`, the last one first."""
     with contextlib.suppress(Exception):
         atexit._run_exitfuncs()
     flush_streams()
@@ -47,7 +47,7 @@ def flush_streams() -> None:
 
 
 def exit_status(ending: SystemExit) -> int:
-    """The status that Python gives for ``sys.exit(code)``."""
+    """Return the status that Python gives for ``sys.exit(code)``."""
     code = ending.code
     if code is None:
         return 0
@@ -59,7 +59,7 @@ def exit_status(ending: SystemExit) -> int:
 
 
 def show(kind: Any, error: Any, tb: Any) -> int:
-    """Show an error that has ended the program, by its own hook if it has set one.
+    """Show an error that has ended the program, by the program's own hook if it has set one.
 
     Returns:
         The program's status.
@@ -91,10 +91,10 @@ def show(kind: Any, error: Any, tb: Any) -> int:
 def end_child(program: UserProgram, error: BaseException | None) -> NoReturn:
     """End a process that the program has forked, at the program's end, as plain Python does.
 
-    The slot goes on; it is the parent's.
+    The slot goes on, since it belongs to the parent.
 
     Args:
-        error: that the program has raised; None: it has come to its end.
+        error: the error that the program has raised; None: it has come to its end.
     """
     status = 0
     if isinstance(error, SystemExit):
@@ -122,7 +122,7 @@ class _Alive:
 
 def release_program(program: UserProgram) -> None:
     """Release what a program's main module holds, and write what is in buffers."""
-    threading.excepthook = _ignore  # threads that go on do so without the module
+    threading.excepthook = _ignore  # threads that go on find no module any more
     names, program.names = program.names, {}
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.excepthook = sys.__excepthook__
@@ -134,8 +134,8 @@ def release_program(program: UserProgram) -> None:
     names["__alive__"] = alive = _Alive(names)
     there = weakref.ref(alive)
     del names, alive
-    gc.collect()  # finalizes the module's objects while they find its other names
-    if left := there():  # a function of the module is held: clear name by name, as Python does
+    gc.collect()  # finalizes the module's objects while its other names are there
+    if left := there():  # still held: clear it name by name, as Python does
         for name in sorted(left.names, key=lambda name: not name.startswith("_")):
             if name != "__builtins__":
                 left.names[name] = None
@@ -148,7 +148,7 @@ def release_program(program: UserProgram) -> None:
 
 
 def _write() -> None:
-    """Write what is in the buffers of files, first of those that write into other files."""
+    """Write the buffers of files; those that write into other files come first."""
     for kind in (io.TextIOBase, io.BufferedIOBase):
         found = gc.get_objects()
         types = {of for of in set(map(type, found)) if issubclass(of, kind)}
@@ -157,7 +157,7 @@ def _write() -> None:
                 if type(file).__module__ == "_io" or isinstance(file, LineOutput):
                     file.flush()
                 else:
-                    file.close()  # gzip, say, writes the end of the file only so
+                    file.close()  # gzip, for example, writes the file's end only then
     ctypes.CDLL(None).fflush(None)
 
 

@@ -1,7 +1,7 @@
 """Libraries that the slots have imported; a spare imports them ahead, to take over quickly.
 
-It does so by the program's `sys.path`, which it has nowhere else: a program that has changed it is
-usual (`sys.path.insert`), and a library may import another one by it.
+It imports them with the program's `sys.path`, and uses that path for nothing else. Programs often
+change it (`sys.path.insert`), and a library may find another one through it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..fabric.view import JobView
 
 
 def publish_imports(view: JobView, is_same: Callable[[str], bool], before: set[str]) -> None:
-    """Tell the spares of this node which libraries the program uses (the node's first slot, at its
-    first window).
+    """Tell this node's spares which libraries the program uses; its first slot does so at its first
+    window.
 
     Args:
-        is_same: whether a spare that imports a file has what the slots have.
+        is_same: says whether a spare that imports a file gets what the slots have.
         before: modules that were imported before the program began.
     """
     names = []
@@ -32,13 +32,13 @@ def publish_imports(view: JobView, is_same: Callable[[str], bool], before: set[s
         return
     target = view.directory / "modules"
     temporary = target.with_suffix(".new")
-    with contextlib.suppress(OSError):  # without room for it, taking over takes longer
+    with contextlib.suppress(OSError):  # if there is no room for the list, a takeover takes longer
         temporary.write_text(json.dumps([sys.path, names]))
         temporary.rename(target)
 
 
 class AheadImporter:
-    """Imports on a spare what the slots have imported."""
+    """Imports, on a spare, the libraries that the slots have imported."""
 
     def __init__(self, view: JobView) -> None:
         self.view = view
@@ -58,7 +58,7 @@ class AheadImporter:
         try:
             for name in names:
                 if self.view.alarmed():
-                    return  # a slot is to be taken; the program imports what is missing
+                    return  # this spare is to take a slot; the program imports the rest
                 if name not in sys.modules:
                     with contextlib.suppress(Exception):
                         importlib.import_module(name)

@@ -1,9 +1,9 @@
-"""Brings a process into its job: terminal, directory, control file.
+"""Brings a process into its job: connects its terminal, finds its directory and control file.
 
-Under ``ftrma run`` the supervisor makes the job's directory; in a job over several nodes it does so
-on its own node, and every node makes its own part (see `spread`). Under another launcher the first
-process makes the directory. A launch that follows another one finds the vaults that were left
-there.
+Under ``ftrma run`` the supervisor makes the job's directory. In a job over several nodes it does so
+on its own node, and every node makes its own part (see `fabric.node_table`). Under another launcher
+the first process makes the directory. A launch that follows another one finds the vaults that were
+left there.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ if TYPE_CHECKING:
     from ..fabric.several_nodes import SeveralNodesView
     from ..protocol.vault_inventory import VaultInventory
 
-PATH_BYTES = 256  # of a job's directory, at most
+PATH_BYTES = 256  # most bytes of the path of a job's directory
 
 
 def take_terminal(directory: Path, key: Key | None, rank: int) -> None:
-    """Get the user's stdout and stderr from the supervisor, past the launcher's pipes; no stdin.
+    """Get the user's stdout and stderr from the supervisor, past the launcher's pipes, but no
+    stdin.
 
-    On another host than the supervisor's, connections to it take their place.
+    On another host than the supervisor's, connections to the supervisor take their place.
     """
     address = link.find()
     if address is None or address.here:
@@ -57,7 +58,7 @@ def take_terminal(directory: Path, key: Key | None, rank: int) -> None:
 
 
 def take_stdin(directory: Path, key: Key | None, rank: int) -> None:
-    """Have the user's stdin from its beginning, as slot 0 when it enters the program (again)."""
+    """Get the user's stdin from its beginning; slot 0 does so each time it enters the program."""
     address = link.find()
     encoding, errors = _stdin_text()
     for file in gc.get_objects():
@@ -74,7 +75,7 @@ def take_stdin(directory: Path, key: Key | None, rank: int) -> None:
         time.sleep(timeouts.REFUSED.s)  # the supervisor is gone, and its guardian ends this process
         raise
     raw = io.FileIO(0, closefd=False)
-    raw.name = "<stdin>"  # as Python's own
+    raw.name = "<stdin>"  # as Python names it
     sys.stdin = sys.__stdin__ = io.TextIOWrapper(  # type: ignore[misc]
         io.BufferedReader(raw), encoding, errors, newline="\n"
     )
@@ -82,13 +83,13 @@ def take_stdin(directory: Path, key: Key | None, rank: int) -> None:
 
 @functools.cache
 def _stdin_text() -> tuple[str, str | None]:
-    """Encoding and treatment of errors of stdin, before the program changes them."""
+    """Return the encoding and error handling of stdin, before the program changes them."""
     before = sys.__stdin__
     return (before.encoding, before.errors) if before else (locale.getpreferredencoding(), None)
 
 
 def _receive(directory: Path, what: bytes, targets: tuple[int, ...]) -> None:
-    """Get descriptors from the supervisor, in place of these."""
+    """Get descriptors from the supervisor, which replace these."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as supervisor:
         supervisor.connect(str(directory / "terminal"))
         supervisor.sendall(what)
@@ -101,14 +102,14 @@ def _receive(directory: Path, what: bytes, targets: tuple[int, ...]) -> None:
 def join(
     options: settings.Options, key: Key | None
 ) -> tuple[JobView, Callable[[], Vault | None]]:
-    """Join the job, on one node or over several: it is decided here which.
+    """Join the job, and find out whether it is on one node or over several.
 
     Args:
-        key: of the job; None where there is no supervisor.
+        key: the job's key; None if there is no supervisor.
 
     Returns:
-        The job as this process sees it, and a function that all processes call together: it
-        begins the launch and returns the vault of this process's role, None for a spare.
+        This process's view of the job, and a function that all processes call together. It begins
+        the launch and returns the vault of this process's role, or None for a spare.
     """
     rank, size, on_node = job.mpi_world()
     address = link.find()
@@ -129,7 +130,7 @@ def join(
 
 
 def join_node(options: settings.Options, key: Key | None, rank: int, size: int) -> OneNodeView:
-    """Find the job's directory, or make one where no supervisor has, and join."""
+    """Find the job's directory, or make it if no supervisor has made one, and join."""
     key = key or share_key()
     path = ""
     if rank == 0:
@@ -151,7 +152,7 @@ def join_node(options: settings.Options, key: Key | None, rank: int, size: int) 
 
 
 def share_key() -> Key:
-    """Have the first process make the job's key, and all learn it. Collective."""
+    """Make the job's key in the first process, and send it to all. Collective."""
     return Key(job.mpi_bcast(Key.make().secret, SECRET_BYTES))
 
 
@@ -171,6 +172,7 @@ def join_nodes(
         time.sleep(timeouts.REFUSED.s)  # the supervisor ends all
         raise
     except sys.modules["mpi4py.MPI"].Exception:
-        # Most probably the MPI library tells of the end of a process that has said why it ends.
+        # Most probably the MPI library reports the end of a process that has already said why it
+        # ends.
         time.sleep(timeouts.REFUSED.s)
         raise

@@ -1,8 +1,8 @@
-"""Starts processes that run the program of a framework later than the job.
+"""Starts processes that join a framework's program after the job has begun.
 
 Such a process is a member of a framework that is told of deaths (`framework.Members.start`). It is
-a child of the root, and the kernel ends it with the root, whose end is the attempt's. So a thread
-of the root waits for it, and tells its death. `lateprogram` is what it runs.
+a child of the root's process. If the root dies, the attempt ends, and the kernel ends the child as
+well. A thread of the root waits for the child and tells its death. The child runs `lateprogram`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ COMMAND = (
     "import sys; getattr(sys.flags, 'safe_path', 0) or sys.path.pop(0); "
     "from ftrma.program.lateprogram import main; main()"
 )
-# Variables by which a launcher of MPI speaks to a process of its own.
+# Variables by which an MPI launcher passes information to its processes.
 LAUNCHERS = ("OMPI_", "PMIX_", "PRTE_", "PMI_")
 
 
 def start(view: JobView, words: list[str], traces: bool, number: int) -> None:
-    """Start a process of this number, as the root; it comes up by itself.
+    """Start a process with this number, as the root; it comes up while the caller goes on.
 
     Args:
-        words: of the program, see `script.UserProgram`.
-        traces: it writes a trace.
+        words: the program's words, see `script.UserProgram`.
+        traces: whether it writes a trace.
     """
     about = [os.getpid(), view.directory, number, view.words.attempt, view.layout.slots,
              ",".join(map(str, deathmail.everyone(view))), len(view.all_procs()),
@@ -40,7 +40,7 @@ def start(view: JobView, words: list[str], traces: bool, number: int) -> None:
 
 
 def _open_trace(view: JobView, number: int) -> int:
-    """Open what a process writes its trace to; -1 where that cannot be, which is told."""
+    """Open a descriptor for a process's trace; return -1, and say why, if that is not possible."""
     try:
         return view.trace_of_late(number)
     except (OSError, FtrmaError) as error:

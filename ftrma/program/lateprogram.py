@@ -1,4 +1,4 @@
-"""The program in a process that was started later than the job, see `lateplace`.
+"""Runs the program in a process that was started after the job had begun, see `lateplace`.
 
 The process has the job's files, but no role and no MPI.
 """
@@ -23,12 +23,12 @@ from .timeline import Timeline
 
 
 class LateView:
-    """The little that such a process sees of the job.
+    """The part of the job's view that such a process has.
 
     Args:
-        directory: of the job on this node.
-        number: of this process.
-        attempt: to which the process belongs.
+        directory: the job's directory on this node.
+        number: this process's number.
+        attempt: the attempt to which the process belongs.
     """
 
     def __init__(self, directory: Path, number: int, attempt: int) -> None:
@@ -38,12 +38,12 @@ class LateView:
         self.alarm = job.load(self.ctl, "alarm")
 
     def check(self) -> None:
-        """Raise Rollback if all go back, or the job ends."""
+        """Raise Rollback if all slots go back, or the job ends."""
         if job.load(self.ctl, "alarm") != self.alarm:
             raise Rollback("a process failed")
 
     def visit_named(self, place: str) -> None:
-        """Be at a place of a framework; no ``--kill`` rule names this process."""
+        """Pass a framework's place; no ``--kill`` rule can name this process."""
 
 
 class LateSession:
@@ -72,7 +72,7 @@ class LateSession:
             check=late.check)
 
     def count_step(self, step: int) -> None:
-        """Count nothing: the steps are the slots'."""
+        """Do nothing: only slots count steps."""
 
     def timeline(self, name: str) -> Timeline | None:
         """See `ftrma.framework.timeline`."""
@@ -80,7 +80,7 @@ class LateSession:
         return Timeline(name, -1, late.proc, late.words.attempt) if self.traces else None
 
     def note(self, entries: dict[str, Any]) -> None:
-        """Drop what is to be noted: the notes are the slots'."""
+        """Do nothing: only slots note events."""
 
     def protect(self, name: str, fields: dict[str, Any]) -> NoReturn:
         """Refuse: this process has no slot."""
@@ -92,7 +92,7 @@ class LateSession:
 
 
 def write_trace(to: int) -> None:
-    """Have what happens in this process recorded, and what happens in its children not."""
+    """Record the events of this process in a trace, but not those of its children."""
     os.set_inheritable(to, False)
     logs.trace_to(to)
     os.register_at_fork(after_in_child=partial(logs.trace_to, -1))

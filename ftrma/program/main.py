@@ -24,7 +24,7 @@ def main() -> None:
         programwords.check(words, os.getcwd())
     except ValueError as error:
         sys.exit(f"ftrma: error: {error}")
-    from . import runner  # only now: it loads much, and a mistake is told at once
+    from . import runner  # only now: it loads much, and mistakes are to be reported at once
 
     try:
         runner.main(words)

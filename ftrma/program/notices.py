@@ -1,4 +1,4 @@
-"""Tells people about a slot: windows that are not protected, logs that are full, recoveries."""
+"""Tells the user about a slot: windows that are not protected, full logs, and recoveries."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .recovery_words import recovery_line
 
 
 class Notices:
-    """Lines for people about the slot of one process.
+    """Lines for the user about the slot of one process.
 
     Attributes:
-        slot: of the process.
+        slot: the slot of the process.
         unprotected: kinds of windows that the program has made and that are not protected.
     """
 
@@ -22,7 +22,7 @@ class Notices:
         self.unprotected: set[str] = set()
 
     def warn_unprotected(self, name: str) -> None:
-        """Warn, once in a job, of a kind of window that is not protected."""
+        """Warn once in a job about a kind of window that is not protected."""
         if name not in self.unprotected and self.slot == 0:
             self.view.tell(
                 f"warning: a window from {name} is not protected; after a failure it comes back "
@@ -31,10 +31,11 @@ class Notices:
         self.unprotected.add(name)
 
     def tell_full_logs(self, needed_bytes: int) -> None:
-        """Say that the logs are full, or have room again; one slot says each once in a job.
+        """Say that the logs are full, or have room again; each is said once in a job, by one slot.
 
         Args:
-            needed_bytes: that the slot would have logged, if there is room again; otherwise 0.
+            needed_bytes: how much the slot would have logged, if there is room again; 0 if the logs
+                are full.
         """
         stage = 1 + bool(needed_bytes)
         if not self.view.words.first_to_tell_full(stage):
@@ -57,7 +58,7 @@ class Notices:
         """Put a recovery in the job's story, and write one line about it.
 
         Args:
-            died: somebody had died; otherwise communicators had to be made again.
+            died: some process had died; if not, communicators had to be made again.
         """
         self.view.emit(recovery)
         self.view.tell(recovery_line(

@@ -1,17 +1,18 @@
 """Flushes the program's files before a checkpoint.
 
 A process that is killed loses its buffers. A program that goes back to a checkpoint writes again
-what it wrote behind it, but not what it wrote before it: so that must have left the process.
+what it wrote after the checkpoint, but not what it wrote before it. So the latter must have left
+the process when the checkpoint is taken.
 
 Files are found by their descriptors. A descriptor of a regular file that is open for writing
-belongs to file objects of Python, to a C library, or to nobody. The garbage collector knows all
-file objects but takes milliseconds to ask, so it is asked only if there is a descriptor whose
-objects are not known yet, or are gone. (An audit hook would see each file being opened, and make
-each call of ``id()`` seven times as slow.)
+belongs to file objects of Python, to a C library, or to nothing. The garbage collector knows all
+file objects, but asking it takes milliseconds. So it is asked only if there is a descriptor whose
+file objects are not known yet, or are gone. (An audit hook would see each file being opened, but
+would make each call of ``id()`` seven times as slow.)
 
-Some data is left to the program: what C libraries and compressors hold back; pipes and sockets,
-where a flush may wait for a reader; and files that become a Python object after a checkpoint has
-seen the bare descriptor.
+The program has to flush some data itself: data that C libraries and compressors hold back; pipes
+and sockets, where a flush may wait for a reader; and files whose Python object is made only after a
+checkpoint has seen the bare descriptor.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class OpenFiles:
     def _flush(self, file: Any) -> None:
         kind = next((kind for kind in BUFFERED if isinstance(file, kind)), None)
         try:
-            with contextlib.suppress(ValueError):  # closed meanwhile, by another thread
+            with contextlib.suppress(ValueError):  # another thread has closed it meanwhile
                 if kind:
                     kind.flush(file)
         except OSError as error:  # the program will get this error, too
@@ -94,7 +95,7 @@ def written() -> Iterator[tuple[int, Name]]:
 
 
 def file_objects() -> dict[int, list[weakref.ref[Any]]]:
-    """Python's file objects by descriptor; text files come before the buffers below them."""
+    """Return Python's file objects by descriptor; text files come before the buffers below them."""
     kinds = set(_with_subclasses(io.FileIO, *BUFFERED))
     files = [each for each in gc.get_objects() if type(each) in kinds]
     found: dict[int, list[weakref.ref[Any]]] = {}
@@ -119,7 +120,7 @@ def _is_at(file: Any, fd: int) -> bool:
 
 
 def flush_handlers() -> None:
-    """Flush logging handlers that gather records, unless they need not be flushed at the end.
+    """Flush logging handlers that gather records, except those that opt out of flushing at the end.
 
     Handlers of plain streams write each record at once.
     """
@@ -130,5 +131,5 @@ def flush_handlers() -> None:
             continue
         if not getattr(handler, "flushOnClose", True):
             continue
-        with contextlib.suppress(Exception):  # the program's own handler; Rollback passes
+        with contextlib.suppress(Exception):  # it is the program's own; Rollback passes
             handler.flush()

@@ -1,10 +1,10 @@
-"""Puts back what the program has changed in its process, before the program is run again there.
+"""Undoes what the program has changed in its process, before the program is run again there.
 
-In the same process a program finds what it left in the attempt before: handlers that it is about to
-register a second time, a directory that it has changed to. A `ProcessSnapshot` is taken before the
-first attempt and restored before each later one. Not everything can be put back: libraries keep
-what they hold in their modules, and a program that cannot live with that needs fresh processes
-(`runner`).
+Run again in the same process, a program would find what it left in the attempt before: handlers
+that it is about to register a second time, or a directory that it has changed to. So a
+`ProcessSnapshot` is taken before the first attempt and restored before each later one. Not
+everything can be restored: libraries keep the state in their modules, and a program that cannot
+cope with that needs fresh processes (`runner`).
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from .script import is_installed
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# Objects in whose place the program may have put others.
+# Objects that the program may have replaced.
 PLACES = (
     (sys, "stdin"), (sys, "stdout"), (sys, "stderr"), (sys, "excepthook"), (sys, "unraisablehook"),
     (sys, "displayhook"), (threading, "excepthook"), (warnings, "showwarning"),
     (warnings, "formatwarning"), (logging, "_warnings_showwarning"),
 )
-# Objects of modules that the program may import, with the values that they begin with. A context
-# manager of mpi4py 4.1 leaves this one set when it cannot free its communicators any more.
+# Objects of modules that the program may import, with their initial values. A context manager of
+# mpi4py 4.1 leaves this one set if it could not free its communicators.
 LATER = (("mpi4py.futures._core", "SharedPool", None),)
 LISTS = ((sys, "path"), (sys, "argv"), (sys, "warnoptions"), (warnings, "filters"))
-# The handlers of these signals are in C, and Python knows nothing of them (csrc/job/leave.c).
+# The handlers of these signals are in C, and Python does not know them (csrc/job/leave.c).
 CRASHES = {signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, signal.SIGBUS}
 TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
@@ -62,9 +62,9 @@ class ProcessSnapshot:
         self.exits = Exits(owns)
 
     def imports_alike(self, file: str) -> bool:
-        """Say whether a module is the same where a spare imports it, as far as that is known.
+        """Say whether a spare would import the same module, as far as that is known.
 
-        The program may have added directories to `sys.path`; what is installed stays what it is.
+        The program may have added directories to `sys.path`, but installed packages are the same.
         """
         known = next(content for module, name, content in self.lists if name == "path")
         same = sys.path == known or (is_installed(file) and all(
@@ -73,7 +73,7 @@ class ProcessSnapshot:
         return same and dict(os.environb) == self.environ
 
     def restore(self) -> None:
-        """Put the state back."""
+        """Restore the state."""
         self.exits.forget()
         self._restore_signals()
         self._restore_logging()
@@ -90,7 +90,7 @@ class ProcessSnapshot:
             if values != content:
                 values[:] = content
         getattr(warnings, "_filters_mutated", lambda: None)()
-        with contextlib.suppress(OSError):  # somebody has removed it: the program will tell
+        with contextlib.suppress(OSError):  # the directory was removed: the program will report it
             os.chdir(self.cwd or ".")
         self._restore_environ()
 
@@ -100,7 +100,7 @@ class ProcessSnapshot:
         for name, value in self.environ.items():
             if os.environb.get(name) != value:
                 os.environb[name] = value
-        # Variables that were put into the environment past os.environ.
+        # Remove variables that were put into the environment past os.environ.
         now = _c_environ()
         for name in set(now) - set(self.c_environ):
             os.unsetenv(name)
@@ -109,7 +109,7 @@ class ProcessSnapshot:
                 os.putenv(name, value)
 
     def _restore_signals(self) -> None:
-        for timer in TIMERS:  # first, since their signals may end a process that has no handler
+        for timer in TIMERS:  # first, since a timer's signal may end a process without a handler
             signal.setitimer(timer, 0)
         for number, handler in self.handlers.items():
             if handler is not None and signal.getsignal(number) is not handler:
@@ -211,5 +211,5 @@ class Exits:
         return False
 
 
-# Frames above this file's on the stack are not the program's.
+# Frames of the stack above this file's frame are not the program's.
 ENTRY = os.path.join(os.path.dirname(__file__), "script.py")

@@ -1,4 +1,4 @@
-"""Says in one line for people how a failure was recovered from. Pure."""
+"""Describes a recovery in one line for users. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from ..fabric.story import Recovery
 
 
 def recovery_line(recovery: Recovery, *, spares: int, claimant: str, died: bool) -> str:
-    """One line about a recovery.
+    """Return one line about a recovery.
 
     Args:
-        spares: that are left.
+        spares: number of spares that are left.
         claimant: the framework that recovers; empty if there is none.
-        died: somebody had died; otherwise communicators had to be made again.
+        died: some process had died; if not, communicators had to be made again.
     """
     phases = ", ".join(f"{n} {s * 1e3:.0f}" for n, s in asdict(recovery.phases).items() if s)
     how = way_of(recovery, claimant)

@@ -1,9 +1,9 @@
-"""The replay of a lost slot in its replacement: what it begins with, where the checkpoint lies in
-the program, and how it ends.
+"""The replay of a lost slot in its replacement: from which checkpoint it begins, at which safepoint
+of the program that checkpoint was taken, and how the replay ends.
 
-The replacement runs the program from its top. C answers its events from the logs up to the horizon
-(``csrc/log/replay.c``); then the slot is live, and the others, who have waited for it, go on with
-it.
+The replacement runs the program from its top. The extension answers its events from the logs up to
+the horizon (``csrc/log/replay.c``). Then the slot is live, and the others, which have waited for
+it, go on with it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class Replay:
     """The replay of one slot, in the process that replaces the dead one.
 
     Args:
-        view: of this process.
-        slot: that is replayed.
+        view: this process's view of the job.
+        slot: the slot that is replayed.
 
     Attributes:
         demand: number of the demand checkpoint that it begins with; 0: the committed version.
         source: the checkpoint that it begins with; None: it begins at the program's start.
-        anchored: the counters of `source` are taken back at a safepoint of the program, which
-            `is_anchor` finds. Otherwise the log reaches back to the program's top.
+        anchored: the counters of `source` are restored at a safepoint of the program, which
+            `is_anchor` finds. If not, the log reaches back to the program's top.
     """
 
     def __init__(self, view: JobView, slot: Slot) -> None:
@@ -77,11 +77,12 @@ class Replay:
     def is_anchor(self, states: Mapping[str, State]) -> bool:
         """Say whether this safepoint is the one at which the checkpoint was taken.
 
-        It is if declared state and windows are what the checkpoint has: the program's way from here
-        depends on nothing else.
+        It is if declared state and windows equal those in the checkpoint, since the program's
+        further course depends on nothing else.
 
         Raises:
-            Rollback: the replay is before the checkpoint, and this safepoint is another one.
+            Rollback: the replay has not come to the checkpoint yet, and this safepoint is not the
+                one.
         """
         if logs.mode() is not logs.Mode.PROLOGUE and not logs.in_prefix():
             return False
@@ -95,12 +96,12 @@ class Replay:
         return True
 
     def begin_at_anchor(self) -> None:
-        """Take the counters of the checkpoint back; events are replayed from here on."""
+        """Restore the counters of the checkpoint; events are replayed from here on."""
         if not logs.replay_anchor():
             raise Rollback("a process failed")
 
     def ended(self, repaired: Repaired) -> Recovery:
-        """The slot is live: say how it was recovered.
+        """Say how the slot, which is live now, was recovered.
 
         Args:
             repaired: the repair that began this replay.

@@ -1,9 +1,10 @@
-"""Runs in every process of a job: the user's program or a server, and repairs between them.
+"""The main part of every process of a job: it runs the program, or serves, and takes part in
+repairs.
 
 Slots run the script; checksum ranks and spares serve until the job ends or they come to a slot.
-After a failure everybody meets in `repair.repair`, and the slots run the script again from its
-top, on a clean slate: without the threads of the attempt before, and without what it changed in the
-process.
+After a failure all processes meet in `repair.repair`. If all slots go back, they run the script
+again from its top, on a clean slate: without the threads of the attempt before, and without its
+changes to the process.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ from .session import FailureEvent, Session
 from .threads import Threads, executors_closing
 from .waking import Waking
 
-_exit = os._exit  # the real one, see note_own_exit
-LOOK_S = 0.005  # between looks whether it has ended
-# Signals that a batch system may send to all processes of a job, and that are the program's.
+_exit = os._exit  # the real function, see note_own_exit
+LOOK_S = 0.005  # how often it is checked whether it has ended
+# Signals that a batch system may send to all processes of a job, and that the program may handle.
 WARNINGS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -59,9 +60,9 @@ class ProgramRunner:
     """Runs the program in this process, as often as it takes.
 
     Args:
-        session: of this process.
-        program: to run.
-        key: of the job; None if no supervisor started it.
+        session: this process's session.
+        program: the program to run.
+        key: the job's key; None if no supervisor started the job.
     """
 
     def __init__(self, session: Session, program: UserProgram, key: Key | None) -> None:
@@ -75,9 +76,9 @@ class ProgramRunner:
         self.waking = Waking(self.view.unwind_if_alarmed)
         self.snapshot: ProcessSnapshot | None = None  # made before the first attempt
         self.left = threading.Event()  # set when nothing is left of the attempt before
-        self.ending: Ending | None = None  # of the attempt
-        self.attempt_as_place = 0  # in which this process has run the program as a spare
-        # They are ignored until the program runs, unless it inherits a handler.
+        self.ending: Ending | None = None  # end of the current attempt
+        self.attempt_as_place = 0  # attempt in which this spare has run the program
+        # These signals are ignored until the program runs, unless their treatment was inherited.
         self.unheeded = [
             n for n in WARNINGS if signal.getsignal(n) is signal.SIG_DFL]
         for number in self.unheeded:
@@ -86,7 +87,7 @@ class ProgramRunner:
         threading.excepthook = self.end_thread
 
     def run(self) -> int:
-        """Run to the end of the job; returns the exit status of this process."""
+        """Run to the end of the job, and return the exit status of this process."""
         view, session = self.view, self.session
         while True:
             try:
@@ -115,12 +116,12 @@ class ProgramRunner:
             session.unwound = False
 
     def end_thread(self, ending: threading.ExceptHookArgs) -> None:
-        """Handle the error that ends a thread of the program; a rollback is not told."""
+        """Handle an error that ends a thread of the program; a Rollback is not reported."""
         if not issubclass(ending.exc_type, Rollback):
             self.thread_error(ending)
 
     def after_repair(self, repaired: Repaired) -> None:
-        """Tell of a repair, and end the attempt if all go back."""
+        """Report a repair, and end the attempt if all slots go back."""
         session, view = self.session, self.view
         plan, kind = view.plan, repaired.kind
         if repaired.silent:
@@ -141,7 +142,7 @@ class ProgramRunner:
             callback(event)
 
     def end_attempt(self) -> None:
-        """See to it that the attempt is gone soon, since all go back."""
+        """Make the attempt end soon, since all slots go back."""
         if self.snapshot:
             self.threads.cancel_queued_work()
             self.left.set()
@@ -150,7 +151,7 @@ class ProgramRunner:
                 Helper(self.watch_end, self.left).start()
 
     def watch_end(self, left: threading.Event) -> None:
-        """Ask for fresh processes if an attempt does not end; runs in a thread of its own."""
+        """Ask for fresh processes if an attempt does not end; this runs in a thread of its own."""
         if left.wait(timeouts.LEAVE_ATTEMPT.s):
             return
         threads = self.threads.unfinished()
@@ -161,7 +162,7 @@ class ProgramRunner:
         )
 
     def prepare_attempt(self) -> None:
-        """Remove what is left of the attempt before; raises Rollback when a failure comes first."""
+        """Remove what is left of the attempt before; raise Rollback if a failure comes first."""
         if self.view.alarmed():
             raise Rollback("a process failed")
         role, _ = self.view.role()
@@ -189,7 +190,7 @@ class ProgramRunner:
             self.tell_slot()
 
     def tell_slot(self) -> None:
-        """Put the slot in place of the process into the launcher's variables."""
+        """Put the slot's number, not the process's, into the launcher's environment variables."""
         here, slot = self.view.slots_here(), Slot(self.view.role()[1])
         on_node = str(here.index(slot))
         os.environ.update({
@@ -225,7 +226,7 @@ class ProgramRunner:
         if status := self.execute():
             self.end_with(status)
         self.view.words.me.finished = self.view.words.attempt
-        self.view.ring()  # other nodes see it then
+        self.view.ring()  # so that other nodes see it
 
     def end_with(self, status: int) -> None:
         """End the job with the program's status."""
@@ -233,10 +234,10 @@ class ProgramRunner:
         self.ending.end(status)
 
     def execute(self) -> int:
-        """Execute the program once; returns its status.
+        """Execute the program once, and return its status.
 
         Raises:
-            Rollback: all go back.
+            Rollback: all slots go back.
         """
         view = self.view
         name = self.session.name
@@ -258,7 +259,8 @@ class ProgramRunner:
             raise
         except BaseException as error:
             self.refuse_replay(f"raised {type(error).__name__}")
-            # A failure elsewhere can show as any error; without a failure it is the program's own.
+            # A failure elsewhere can appear here as any error; without a failure the error is the
+            # program's own.
             self.ending.give_way(f"raised {type(error).__name__}")
             self.retry_in_fresh_processes(error)
             status = self.ending.report(error, error.__traceback__)
@@ -270,7 +272,7 @@ class ProgramRunner:
         """Wait for threads that are no daemons and for executors' work, as Python does at its end.
 
         Raises:
-            Rollback: a failure comes first.
+            Rollback: a failure came first.
         """
         if not self.threads.awaited():
             return
@@ -282,8 +284,8 @@ class ProgramRunner:
     def retry_in_fresh_processes(self, error: BaseException) -> None:
         """Ask for fresh processes if the program raises an error after a rollback in place.
 
-        The error may come from what an attempt before has left in the process, such as a window in
-        a library's variable.
+        The error may come from something that an earlier attempt has left in the process, such as a
+        window in a library's variable.
         """
         view, session = self.view, self.session
         assert self.ending
@@ -297,7 +299,7 @@ class ProgramRunner:
             raise LaunchEnded
 
     def refuse_replay(self, how: str) -> None:
-        """Refuse the replay of a program that ends before its horizon; raises Rollback."""
+        """Refuse the replay of a program that ends before its horizon, and raise Rollback."""
         if logs.mode() is not logs.Mode.LIVE and not self.session.unwound:
             logs.refuse(f"its program {how} when it was executed again")
             raise Rollback("a process failed")
@@ -348,7 +350,7 @@ def main(words: list[str]) -> None:
         give_up(view, f"error: {type(error).__name__}: {error}", supervised)
     except (FtrmaError, ValueError) as error:
         if supervised and not begun and lacks_a_process():
-            time.sleep(timeouts.WAIT.s)  # the supervisor sees it, too, and launches the job again
+            time.sleep(timeouts.WAIT.s)  # the supervisor also sees it, and launches the job again
         host = view.host_of(view.proc) if view else ""
         give_up(view, f"error: {on_host(error, host)}", supervised)
     except BaseException:
@@ -396,13 +398,13 @@ def note_own_exit() -> None:
 
 
 def give_up(view: JobView | None, why: str, supervised: bool, *, message: bool = True) -> None:
-    """End a job that cannot go on, and say why, once in the job.
+    """End a job that cannot go on, and say why, only once in the job.
 
     Args:
-        message: what is said is a line of ftrma's own; otherwise it is shown as it is.
+        message: `why` is a line of ftrma's own; if not, it is shown as it is.
     """
     mine = view is None or view.claim_error()
-    owner = view.words.error_owner if view else 0  # 0 over several nodes, too
+    owner = view.words.error_owner if view else 0  # also 0 over several nodes
     if mine or (view and owner and not view.alive(Proc(owner - 1))):
         text = messages.line(why) if message else why
         with contextlib.suppress(OSError):
@@ -425,7 +427,8 @@ def wait_for_the_end(view: JobView | None, supervised: bool) -> None:
 
 
 def finish(view: JobView | None, program: UserProgram, status: int, supervised: bool) -> None:
-    """Leave. MPI_Finalize can wait for the dead, so it is called only if nobody has died."""
+    """Leave the job. MPI_Finalize can wait for dead processes, so it is called only if none has
+    died."""
     finalization.run_exit_functions()
     finalization.release_program(program)
     if view is not None:
@@ -434,5 +437,5 @@ def finish(view: JobView | None, program: UserProgram, status: int, supervised: 
         if view.proc == 0:
             shutil.rmtree(view.directory, ignore_errors=True)
         if all(view.alive(p) for p in view.all_procs()):
-            job.mpi_finalize()  # or the launcher calls the end improper
+            job.mpi_finalize()  # else the launcher calls the end improper
     _exit(status)

@@ -21,7 +21,7 @@ from ..host.programwords import MODULE
 
 
 def is_installed(file: str) -> bool:
-    """Say whether a file belongs to Python, or to a package that was installed for it."""
+    """Say whether a file belongs to Python or to an installed package."""
     standard = sysconfig.get_path("stdlib") + os.sep
     return file.startswith(standard) or bool(
         {"site-packages", "dist-packages"} & set(file.split(os.sep)))
@@ -35,8 +35,8 @@ class UserProgram:
 
     Attributes:
         home: directory at the front of ``sys.path``; modules in it are the program's own.
-        name: as the user gave it.
-        words: those of another process that is to run the program, from whatever directory.
+        name: the program's name as the user gave it.
+        words: words by which another process can run the program, from any directory.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -46,15 +46,15 @@ class UserProgram:
         start = Path.cwd() if self.is_module else Path(self.path).resolve().parent
         self.home = str(start)
         self.words = [self.path or MODULE, *([self.name] * self.is_module), *self.arguments]
-        self.names: dict[str, Any] = {}  # of the main module, if it is there after the run
+        self.names: dict[str, Any] = {}  # names of the main module, if it exists after the run
 
     def add_to_path(self) -> None:
-        """Have the program's own modules found first, unless Python was asked not to."""
+        """Let Python find the program's own modules first, unless it was asked not to."""
         if not getattr(sys.flags, "safe_path", False):
             sys.path.insert(0, self.home)
 
     def owns(self, file: str | None) -> bool:
-        """Say whether a file of Python code is the program's own, and of no library."""
+        """Say whether a file of Python code is the program's own, not a library's."""
         if not file:
             return False
         if file == self.path:
@@ -64,7 +64,7 @@ class UserProgram:
         return not is_installed(file)
 
     def run(self) -> None:
-        """Run the program once as ``__main__``; its exceptions pass."""
+        """Run the program once as ``__main__``; its exceptions pass through."""
         sys.argv = [self.name, *self.arguments]
         if self.is_module:
             runpy.run_module(self.name, run_name="__main__", alter_sys=True)
@@ -89,5 +89,5 @@ class UserProgram:
         exec(code, main.__dict__)
 
     def display_name(self, file: str) -> str:
-        """Name of a file of the program, for the user."""
+        """Return the name of a file of the program, as the user knows it."""
         return self.name if file == self.path else file

@@ -1,8 +1,8 @@
 """One protected program as its slot sees it: state, safepoints, checkpoints, attempts.
 
-The calls of the user's program and of frameworks lead here, and so do the calls from C: to fill a
-window that is made again, to warn of one that cannot be protected, to have a failure repaired, to
-say that a replay is over, and that the logs are full.
+The calls of the user's program and of frameworks lead here. So do calls from C: to fill a window
+that is made again, to warn of a window that cannot be protected, to have a failure repaired, to say
+that a replay is over, and to say that the logs are full.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ current: Session | None = None
 
 @dataclass(frozen=True)
 class FailureEvent:
-    """A failure, as `on_failure` callbacks are told of it.
+    """A failure, as it is passed to `on_failure` callbacks.
 
     Attributes:
-        slots: that were lost.
+        slots: the slots that were lost.
         kind: "causal": the lost slots are replayed and this one goes on where it is; "rollback":
             all go back; "reentry": all go back, and a framework recovers.
-        version: of the checkpoint that they go on from; 0 is the program's start.
+        version: the checkpoint that they go on from; 0 is the program's start.
         seconds: from noticing the death to having everything restored, without the replay.
 
     MPI: local; each slot calls its own callbacks.
-    Fault: callbacks are told of failures that are repaired, not of the end of the job.
+    Fault: callbacks are called after failures that are repaired, not at the end of the job.
     """
 
     slots: tuple[int, ...]
@@ -77,19 +77,19 @@ class Session:
     """The part of one process in a protected program.
 
     Attributes:
-        vault: of this process's role; None for a spare without one.
+        vault: the vault of this process's role; None for a spare without a vault.
         source: the checkpoint that this attempt goes on from; None: the program's start.
-        restoring: windows and state that are declared get the checkpoint's contents.
-        reentered: all slots have run the program before.
+        restoring: windows and states that are declared now get the checkpoint's contents.
+        reentered: all slots run the program again in this attempt.
         claimed: a framework has claimed the job's failures in this attempt.
-        staging: versions that this slot stages alone; None for a spare.
-        spilling: writes checkpoints to files; None: nobody has asked for that.
+        staging: the versions that this slot stages alone; None for a spare.
+        spilling: writes checkpoints to files; None if nobody has asked for that.
         generation: number of the round in which the newest repair has ended for this process.
-        ordinal: of the last safepoint, from 1.
+        ordinal: number of the last safepoint, counted from 1.
         steps_before: safepoints since the program's start that this attempt does not pass again.
-        replay: that this process is in; None if it is in none.
-        repaired: by the last repair.
-        unwound: the last repair was not in place, so the program unwinds.
+        replay: the replay that this process is in; None if it is in none.
+        repaired: the outcome of the last repair.
+        unwound: all slots go back after the last repair, so the program unwinds.
         ending: an error that came up in a call from C.
     """
 
@@ -112,17 +112,17 @@ class Session:
         self.generation = 0
         self.claimed = False
         self.told_no_files = False
-        self.mail: Mail | None = None  # of a framework that is told of deaths
+        self.mail: Mail | None = None  # mail of a framework that is told of deaths
         self.ordinal = self.steps_before = 0
-        self.names_hash = 0  # of the names declared so far, in their order
+        self.names_hash = 0  # hash of the names declared so far, in order
         self.restoring = False
         self.reentered = False
         self.slot = Slot(-1)
         self.checkpoints = 0
         self.files = OpenFiles(lambda text: view.tell(f"slot {self.slot}: {text}"))
         self.imported = set(sys.modules)
-        self.first_attempt = view.words.attempt  # of this launch
-        self.owns: Callable[[str | None], bool] = lambda file: False  # code of the program's own
+        self.first_attempt = view.words.attempt  # number of this launch's first attempt
+        self.owns: Callable[[str | None], bool] = lambda file: False  # is code the program's own?
         self.published = False
         self.program_words: list[str] = []  # as `script.UserProgram` takes them
         self.imports_alike: Callable[[str], bool] = lambda file: True
@@ -144,7 +144,7 @@ class Session:
 
     def _begin_spilling(self) -> None:
         """Have checkpoints written to files, too."""
-        from .spilling import Spilling  # few jobs do so
+        from .spilling import Spilling  # few jobs need it
 
         self.spilling = spilling = Spilling(self.view, self.options, lambda: self.program_words)
         self.policy.also = lambda: self.slot == 0 and spilling.due
@@ -152,7 +152,7 @@ class Session:
 
     @property
     def name(self) -> str:
-        """Name of this process's role, for people."""
+        """Return the name of this process's role, for users."""
         role, index = self.view.role()
         return f"{ROLE_NAMES[role]} {index}"
 
@@ -214,11 +214,12 @@ class Session:
         return taken
 
     def _is_right(self) -> bool:
-        """Ask the program, if the user wants that, whether its state may be in a checkpoint."""
+        """Ask the program, if the user wants that, whether its state may be saved in a
+        checkpoint."""
         return not self.validation or self.validation.holds(self.slot, self.ordinal, self.states)
 
     def _validate_files(self, validation: Validation) -> None:
-        """Ask at the first safepoint whether what was read from files is right."""
+        """Ask at the first safepoint whether the state that was read from files is right."""
         view = self.view
         first = view.words.from_files and view.words.attempt == self.first_attempt
         if not (first and self.source) or validation.holds(self.slot, self.ordinal, self.states):
@@ -239,7 +240,8 @@ class Session:
                            "since no directory is given for files: ftrma run --spill DIR")
 
     def _begin_replay_here(self) -> bool:
-        """Take this safepoint for the one of the checkpoint that is replayed from, if it is."""
+        """Begin the replay here, if this is the safepoint of the checkpoint from which it
+        begins."""
         replay = self.replay
         if not (replay and replay.source and self.restoring and replay.is_anchor(self.states)):
             return False
@@ -250,7 +252,7 @@ class Session:
         return True
 
     def _tell_states(self) -> None:
-        """Say in the declared states what the dead process was told: restored or not."""
+        """Set `restored` in the declared states to what the dead process was told."""
         for state in self.states.values():
             state.restored = self.reentered
 
@@ -300,10 +302,10 @@ class Session:
         self.claimed = True
 
     def claim_told(self, name: str, *, forfeit: bool, most: int) -> Mail:
-        """Claim for a framework that is told of deaths; returns the mail of this attempt.
+        """Claim for a framework that is told of deaths, and return the mail of this attempt.
 
         MPI: collective over all slots, once in an attempt; local on a spare.
-        Fault: unwinds when all go back.
+        Fault: it raises Rollback when all slots go back.
         """
         view = self.view
         if self.mail:
@@ -316,7 +318,7 @@ class Session:
         self.claim(name, forfeit=forfeit, told=True, most=most)
         if self.slot == 0:
             deathmail.keep_seats(view)
-        view.barrier()  # behind it all find the same members
+        view.barrier()  # after it all find the same members
         self.mail = deathmail.join(view)
         if self.slot == 0:
             deathmail.tell_deaths(view, self.mail)
@@ -326,7 +328,7 @@ class Session:
         return self.mail
 
     def member_facts(self, most: int) -> deathmail.MemberFacts:
-        """Gather what a framework that is told of deaths knows of this attempt.
+        """Gather the facts of this attempt for a framework that is told of deaths.
 
         MPI: local.
         Fault: nothing happens in it.
@@ -375,7 +377,8 @@ class Session:
     # -- checkpoints --------------------------------------------------------------------------
 
     def _sizes_bytes(self) -> list[int]:
-        """Sizes of all that is protected, one by one; those of pickled fields are guessed."""
+        """Return the size of each thing that is protected; those of pickled fields are
+        estimates."""
         arrays = [
             getattr(getattr(s, f), "nbytes", 64) for s in self.states.values() for f in s._fields
         ]
@@ -385,7 +388,7 @@ class Session:
         return sum(self._sizes_bytes())
 
     def preallocate(self) -> None:
-        """Take memory for the first checkpoint while the program computes.
+        """Allocate memory for the first checkpoint while the program computes.
 
         MPI: local; waits for nobody.
         Fault: nothing happens in it.
@@ -396,10 +399,10 @@ class Session:
             preallocate(self.view, self.vault, sizes_bytes)
 
     def _protected(self, *, alone: bool = False) -> tuple[list[Region], dict[str, Any]]:
-        """Regions that a checkpoint holds, and the record that describes them.
+        """Return the regions that a checkpoint holds, and the record that describes them.
 
         Args:
-            alone: a demand checkpoint, which does without a framework's entries.
+            alone: for a demand checkpoint, which does not contain a framework's entries.
         """
         regions = [] if alone else self.entries.regions(self.view.words.committed)
         record: dict[str, Any] = {"states": {}, "windows": {}, "ordinal": self.ordinal,
@@ -418,18 +421,18 @@ class Session:
         return regions, record
 
     def _protected_now(self) -> tuple[list[Region], dict[str, Any]]:
-        """Regions and record for a checkpoint of which this slot stages its part alone."""
+        """Return regions and record for a checkpoint whose part this slot stages alone."""
         self.files.flush()
         self.restoring = False
         return self._protected()
 
     def _bytes_of(self, key: Any, size_bytes: int) -> Buffer:
-        """View of the vault's bytes of a region."""
+        """Return a view of the vault's bytes of a region."""
         assert self.vault
         return self.vault.bytes_of(key, size_bytes)
 
     def _checkpoint(self) -> Version:
-        """Take a checkpoint; returns its version, 0 if it was given up."""
+        """Take a checkpoint, and return its version; 0 if it was given up."""
         assert self.vault
         self.files.flush()
         regions, record = self._protected()
@@ -439,12 +442,12 @@ class Session:
         if taken:
             self.entries.staged(taken)
         self.checkpoints += 1
-        if self.checkpoints > 1:  # the first one also takes the memory, once and for all
+        if self.checkpoints > 1:  # the first one also allocates the memory, once and for all
             self.policy.delta_s = held_s
         return taken
 
     def _begin_version(self, version: Version) -> None:
-        """Do what comes before a version is staged, if checkpoints are written to files."""
+        """Prepare for staging a version, if checkpoints are written to files."""
         if self.spilling:
             self.spilling.await_read()
             self.spilling.name(version)
@@ -461,12 +464,13 @@ class Session:
             )
 
     def _other_says(self, name: str) -> int | None:
-        """Find a slot that has given other names so far; None if there is none."""
+        """Find a slot that has declared other names so far; None if there is none."""
         self.names_hash = zlib.crc32(name.encode(), self.names_hash)
         return self.view.slot_that_differs(self.names_hash + (len(self.states) << 32))
 
     def _fill_window(self, ordinal: int, allocated: bool, address: int, size_bytes: int) -> None:
-        """Fill the own part of a window that is made again: with the checkpoint's bytes, or zeros.
+        """Fill this slot's part of a window that is made again with the checkpoint's bytes, or with
+        zeros.
         """
         self._publish_imports()
         if self.view.words.attempt == 1 and not self.restoring and not self.replay:
@@ -478,7 +482,7 @@ class Session:
             logs.clear(address, size_bytes)
 
     def _publish_imports(self) -> None:
-        """Tell the spares, once, what the program has imported by now."""
+        """Tell the spares, once, which libraries the program has imported by now."""
         if not self.published and self.slot == self.view.slots_here()[0]:
             self.published = True
             imports.publish_imports(
@@ -488,10 +492,10 @@ class Session:
     # -- failures -----------------------------------------------------------------------------
 
     def interrupt(self) -> bool:
-        """Repair the failure that is pending; True if this slot can go on where it is.
+        """Repair the pending failure; return True if this slot can go on where it is.
 
-        MPI: collective over all living processes; waits for each between the steps.
-        Fault: another death begins the repair anew.
+        MPI: collective over all living processes; they wait for each other between the steps.
+        Fault: after another death the next round of the repair begins.
         """
         self.vault, self.repaired = repair(self.view, self.vault)
         self.generation = self.repaired.round
@@ -506,7 +510,7 @@ class Session:
         return not self.unwound
 
     def _interrupted(self) -> bool:
-        """Do `interrupt` for C, and keep an exception for the program."""
+        """Do `interrupt` for C; an exception is kept, and raised later in the program."""
         if self.ending:
             return False
         try:
@@ -516,7 +520,8 @@ class Session:
             return False
 
     def _replay_over(self, over: bool) -> None:
-        """Take others' accesses again after the replay; then, with `over`, tell how it went."""
+        """Release others' accesses after the replay; called again with `over`, report the
+        recovery."""
         if not over:
             self.view.release_accesses_to(self.slot)
             return
@@ -531,10 +536,11 @@ class Session:
         """Get ready to run the program from its top.
 
         Args:
-            replay: as the replacement of a slot, whose events up to its death are only replayed.
+            replay: this process is the replacement of a slot, whose events up to its death are
+                replayed.
 
         MPI: local; waits for nobody.
-        Fault: nothing happens in it; unwinds if the slot turns out not to be replayable.
+        Fault: a death has no effect on it; it raises Rollback if the slot cannot be replayed.
         """
         view = self.view
         self._forget_attempt()
@@ -554,7 +560,8 @@ class Session:
                 check_own_vault(view, self.slot)
             record = self.vault.read_record(view.seal(view.words.committed))
             self.source = CheckpointSource(self.slot, self.vault, record)
-            # The safepoint of the checkpoint is passed again; a framework may have passed none.
+            # The safepoint of the checkpoint will be passed again. A framework may have passed
+            # none.
             self.steps_before = max(0, self.source.step - 1)
         entries = self.source.record["entries"] if self.source else {}
         self.entries = EntryStore(entries, self._bytes_of)
@@ -567,7 +574,7 @@ class Session:
         if replay:
             self._begin_replay()
         elif view.logs_accesses(trace=bool(self.options.trace)) or self.log.slot == self.slot:
-            # With a log from before a framework's claim, events are counted on.
+            # A log from before a framework's claim lets events be counted on.
             self.log.map(self.slot)
             logs.log_start(view.words.committed)
 
@@ -593,7 +600,7 @@ class Session:
         self.staging = None
 
     def _begin_replay(self) -> None:
-        """Begin as the replacement of a slot that is replayed."""
+        """Begin an attempt as the replacement of a slot that is replayed."""
         self.log.configure()
         self.replay = Replay(self.view, self.slot)
         self.replay.prepare(self.demands, self.source)

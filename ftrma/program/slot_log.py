@@ -1,4 +1,5 @@
-"""The access log of a process's slot: which accesses are logged, and the file with its memory."""
+"""The access log of a process's slot: which accesses are logged, and the file that holds the
+log."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ class SlotLog:
     """The log of one process's slot.
 
     Args:
-        view: of this process.
+        view: this process's view of the job.
         which: "all" or "puts", as `--log` says.
 
     Attributes:
-        slot: whose log this process has mapped; -1: none.
+        slot: the slot whose log this process has mapped; -1: none.
     """
 
     def __init__(self, view: JobView, which: str) -> None:
@@ -23,12 +24,12 @@ class SlotLog:
         self.slot = Slot(-1)
 
     def configure(self) -> None:
-        """Say to C which accesses are logged."""
+        """Tell the extension which accesses are logged."""
         what = logs.Logged.ALL if self.which == "all" else logs.Logged.PUTS
         logs.log_configure(logs.Logged.NONE if self.view.policy == "rollback" else what)
 
     def map(self, slot: Slot) -> None:
-        """Map the log file of a slot, or make it; its memory is taken when it is made."""
+        """Map the log file of a slot, or make it; its memory is allocated when it is made."""
         self.configure()
         if self.slot != slot:
             if not logs.log_map(slot):

@@ -1,7 +1,7 @@
-"""Has a process of a job speak to people as the user wants: briefly, in full, into a log.
+"""Makes a process of a job print its lines as the user wants: briefly, in full, or into a log.
 
-Lines for the log go into the job's story, out of which the supervisor writes them
-(`launch.narration`). Without a supervisor each process adds its lines to the file by itself.
+Lines for the log go into the job's story, from which the supervisor writes them
+(`launch.narration`). Without a supervisor each process appends its own lines to the file.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from ..settings.options import Options
 
 
 def begin(options: Options, rank: int) -> None:
-    """Speak as the options want, before the process has a role."""
+    """Print as the options say, before the process has a role."""
     messages.use(Voice(options.quiet, options.verbose, Path(options.job).name,
                        lambda: f"process {rank}"))
 
 
 def go_on(options: Options, view: JobView) -> None:
-    """Speak in the role that this process has in its job, and record what is said for the log."""
+    """Print in the name of this process's role, and record its lines for the log."""
     voice = messages.voice
 
     def role() -> str:

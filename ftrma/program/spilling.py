@@ -1,14 +1,14 @@
-"""Puts committed checkpoints into files, behind the program's back: one slot's part of it.
+"""Puts committed checkpoints into files in the background: the part of one slot.
 
-Slot 0 names the versions that are to be written, before it stages them; so whoever sees such a
-version committed knows of it. A thread of each slot then writes the slot's part from the vault's
-copy, which stays at this version until the slot stages the next one. Slot 0 has no checkpoint
-begun while parts are being read, so nobody waits; a program that asks for one itself waits until
-the bytes of its own slot are read, `timeouts.SPILL_READ` at most. The thread of slot 0 writes the
-manifest when all have written their parts.
+Slot 0 names each version that is to be written before it stages that version, so whoever sees the
+version committed knows of this. A thread of each slot then writes the slot's part from the vault's
+copy, which stays at this version until the slot stages the next one. While parts are being read,
+slot 0 begins no checkpoint, so nobody has to wait. A program that asks for a checkpoint itself
+waits until the bytes of its own slot are read, `timeouts.SPILL_READ` at most. The thread of slot 0
+writes the manifest when all slots have written their parts.
 
-A part that cannot be written is told and is no failure. Its checkpoint gets no manifest, and older
-ones stay.
+If a part cannot be written, this is reported and is no failure. Its checkpoint gets no manifest,
+and older ones stay.
 
 MPI: nothing in this module is collective.
 Fault: a process that takes a slot over writes the slot's part of the version that was named last.
@@ -36,9 +36,9 @@ from ..vault import spillparts
 from ..vault.spillparts import PartWriter
 from ..vault.vault import Vault
 
-LOOK_S = 0.02  # between looks at a version that is being written
-HELD_LOOK_S = 0.002  # between looks of a program that waits for the disk
-IDLE_S = 0.1  # between looks if there is none: each look takes the GIL from the program
+LOOK_S = 0.02  # time between looks at a version that is being written
+HELD_LOOK_S = 0.002  # time between looks of a program that waits for the disk
+IDLE_S = 0.1  # time between looks otherwise: each look takes the GIL from the program
 
 
 class Spilling:
@@ -46,8 +46,8 @@ class Spilling:
 
     Args:
         view: of this process.
-        options: of the job.
-        program: words of the program, for the manifest.
+        options: the job's options.
+        program: returns the program's words, for the manifest.
     """
 
     def __init__(self, view: JobView, options: Options, program: Callable[[], Sequence[str]]
@@ -67,7 +67,7 @@ class Spilling:
     # -- an attempt -------------------------------------------------------------------------------
 
     def begin_attempt(self, vault: Vault) -> None:
-        """Write what is named from now on, out of this vault."""
+        """Write the versions that are named from now on, from this vault."""
         self.vault, self.stopped = vault, threading.Event()
         if not self.writer or self.writer.slot != self._slot:
             self.writer = PartWriter(self.directory, self._slot, self._pace)
@@ -75,7 +75,7 @@ class Spilling:
         self.thread.start()
 
     def end_attempt(self) -> None:
-        """Write no more, and read nothing any more: the vault may be unmapped."""
+        """Stop writing, and stop reading the vault, so that it can be unmapped."""
         if self.thread and self.stopped:
             self.stopped.set()
             self.thread.join()
@@ -89,17 +89,17 @@ class Spilling:
 
     @property
     def due(self) -> bool:
-        """Slot 0: a checkpoint is to be taken, since one is to be written."""
+        """Say, in slot 0, whether a checkpoint is to be taken because one is to be written."""
         return self.policy.due and not self.busy
 
     @property
     def busy(self) -> bool:
-        """Slot 0: a version is being written still, so none is begun."""
+        """Say, in slot 0, whether a version is still being written, so that none may be begun."""
         words = self.view.words
         return words.spilled < words.spill <= words.committed
 
     def name(self, version: Version) -> None:
-        """Name a version that this slot is about to stage, if it is to be written.
+        """Name the version that this slot is about to stage, if it is to be written.
 
         The program waits if it asks for versions faster than they are written.
         """
@@ -110,12 +110,12 @@ class Spilling:
             self.view.words.spill = version
 
     def await_read(self) -> None:
-        """Wait until the copy of the version before, which is to be overwritten, was read."""
+        """Wait until the vault's copy was read, which the next version is going to overwrite."""
         words = self.view.words
         self._wait_while(lambda: words.me.spilled < words.spill == words.me.staged)
 
     def _wait_while(self, condition: Callable[[], bool]) -> None:
-        """Wait for the disk, but not for ever; unwinds when all go back."""
+        """Wait for the disk for a limited time; raise Rollback when all slots go back."""
         deadline = time.monotonic() + timeouts.SPILL_READ.s
         while condition() and time.monotonic() < deadline:
             self.view.unwind_if_alarmed()
@@ -124,14 +124,14 @@ class Spilling:
     # -- the thread -------------------------------------------------------------------------------
 
     def _run(self, stopped: threading.Event) -> None:
-        """Write what is named, until the attempt is over."""
+        """Write the versions that are named, until the attempt is over."""
         while not stopped.wait(LOOK_S if self._under_way else IDLE_S):
             words = self.view.words
             named = words.spill
             if not named or words.committed < named:
                 continue
             if words.spilled >= named:
-                if words.me.spilled != named:  # this process has come later
+                if words.me.spilled != named:  # this process came after it was written
                     self._written(named)
             elif words.me.spilled < named:
                 self._write_part(named, stopped)
@@ -140,7 +140,7 @@ class Spilling:
 
     @property
     def _under_way(self) -> bool:
-        """A version is named that this slot has not done with yet."""
+        """Say whether a version is named that this slot has not finished yet."""
         words = self.view.words
         return words.me.spilled < words.spill or (self._slot == 0 and self.busy)
 
@@ -148,7 +148,7 @@ class Spilling:
         assert self.vault and self.writer
         words = self.view.words
         if words.me.staged != version:
-            self._written(version)  # the copy is a later one: this version gets no manifest
+            self._written(version)  # the copy is of a later version: this one gets no manifest
             return
         try:
             self.writer.write(Point(self.entry, version), self.vault, self.view.seal(version))
@@ -166,7 +166,7 @@ class Spilling:
         self._written(version)
 
     def _written(self, version: Version) -> None:
-        """Note that this slot has done what it can for a version; other nodes see it, too."""
+        """Note, also for other nodes, that this slot has done what it can for a version."""
         self.view.words.me.spilled = version
         self.view.ring()
 
@@ -193,17 +193,17 @@ class Spilling:
         except (OSError, FtrmaError) as error:
             why = outfile.why(error) if isinstance(error, OSError) else str(error)
             self._tell(f"warning: checkpoint {version} in {self.directory} is not whole: {why}")
-        words.spill = words.spilled  # it is not to be written any more
+        words.spill = words.spilled  # this version is not to be written any more
         self.view.ring()
 
     def _tell(self, text: str) -> None:
-        """Tell something once, until a checkpoint is whole again."""
+        """Tell the user something, but not again before a checkpoint is whole."""
         if text.split(":")[0] != self.told:
             self.told = text.split(":")[0]
             self.view.tell(text)
 
     def _pace(self, size_bytes: int) -> None:
-        """Wait before so many bytes are written, for the rate.
+        """Wait before writing so many bytes, so that the rate is kept.
 
         Raises:
             Stopped: the attempt is over. Overtaken: the copy is being overwritten.
@@ -217,8 +217,8 @@ class Spilling:
 
 
 class Stopped(Exception):
-    """The attempt is over, and its part of a checkpoint with it."""
+    """The attempt is over, so its part of a checkpoint is not written any more."""
 
 
 class Overtaken(Exception):
-    """The next version has been begun before this one was read."""
+    """The next version was begun before this one was read completely."""

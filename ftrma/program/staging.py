@@ -1,7 +1,7 @@
 """Versions that a slot stages alone, for a framework, in one attempt of the program.
 
-`protocol.staging` has the steps; here is what the program may do in which order, and what becomes
-of a version that a repair undoes.
+`protocol.staging` has the steps. This module checks their order, and handles versions that a repair
+undoes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .spilling import Spilling
 
 NONE = Version(0)
-COMMIT_LOOK_S = 0.001  # between looks whether a version is committed
+COMMIT_LOOK_S = 0.001  # how often it is checked whether a version is committed
 
 
 class SlotStaging:
@@ -34,16 +34,16 @@ class SlotStaging:
 
     Args:
         view: of this process.
-        vault: of this slot.
-        entries: that are saved.
-        policy: is told when a checkpoint was taken, and how long it held the program up.
-        protected: flushes files; gives the regions and the record of all that is protected.
-        spilling: writes checkpoints to files; None: nobody has asked for that.
+        vault: this slot's vault.
+        entries: the framework's entries that are saved.
+        policy: learns when a checkpoint was taken, and how long it held the program up.
+        protected: flushes files, and returns the regions and the record of all that is protected.
+        spilling: writes checkpoints to files; None if nobody has asked for that.
 
     Attributes:
-        open: the version that is being staged; None: none is.
-        undone: a repair has undone the version that was begun last, before its end.
-        newest: the newest version that was staged, unless it was undone; 0: none.
+        open: the version that is being staged; None if there is none.
+        undone: a repair has undone the version that was begun last, before it was ended.
+        newest: the newest version that was staged; 0 if there is none, or it was undone.
         taken: number of versions that were staged.
     """
 
@@ -69,7 +69,8 @@ class SlotStaging:
         """See `ftrma.framework.Staging`.
 
         Args:
-            wanted: says, after a repair that may come first, that it is to be begun still.
+            wanted: says whether the version is still to be begun; called after a repair, which may
+                come first.
         """
         view = self.view
         view.unwind_if_alarmed()
@@ -78,7 +79,7 @@ class SlotStaging:
         version = Version(view.words.me.staged + 1)
         if view.words.committed + 1 < version:
             return False
-        regions, record = self.protected()  # it may run code of the program: admit() comes behind
+        regions, record = self.protected()  # it may run code of the program, so before admit()
         if self.spilling:
             self.spilling.await_read()
         if not wanted() or not view.admit(version, wait=False):
@@ -114,35 +115,37 @@ class SlotStaging:
         with ending_if_full(self.view):
             staging.end(self.view, self.vault, opened)
         self.newest, self.taken = opened.version, self.taken + 1
-        if self.taken > 1:  # the first one also takes the memory, once and for all
+        if self.taken > 1:  # the first one also allocates the memory, once and for all
             self.policy.delta_s = opened.held_ns / 1e9
         return opened.version
 
     def _opened(self, what: str) -> OpenVersion | None:
-        """The version that is being staged; None if a repair has undone it.
+        """Return the version that is being staged; None if a repair has undone it.
 
         Raises:
-            FtrmaError: none was begun.
+            FtrmaError: no version was begun.
         """
         if not self.open and not self.undone:
             raise FtrmaError(f"staging.{what}(): no version is begun; begin() first")
         return self.open
 
     def undo(self, committed: Version) -> None:
-        """Forget what a repair has undone, in which nobody goes back."""
+        """Forget what was undone by a repair in which this slot did not go back."""
         self.undone |= self.open is not None
         self.open = None
         if self.newest > committed:
             self.newest = NONE
 
     def settle(self, ordinal: int) -> None:
-        """Wait, before all meet for a checkpoint, until what this slot has staged is committed.
+        """Wait until everything that this slot has staged is committed, before all meet for a
+        checkpoint.
 
         Args:
-            ordinal: of the safepoint.
+            ordinal: number of the safepoint.
 
         Raises:
-            FtrmaError: a version is begun, or another slot has not staged it and waits already.
+            FtrmaError: a version is begun and not ended, or another slot waits for the checkpoint
+                already and has not staged the version.
         """
         view = self.view
         if self.open:
@@ -163,7 +166,7 @@ class SlotStaging:
 def ending_if_full(view: JobView) -> Iterator[None]:
     """End the job, and say why, if a checkpoint finds no memory.
 
-    It is not the program's error to handle: the other slots wait for this one's part.
+    The program cannot handle this error, since the other slots wait for this slot's part.
     """
     try:
         yield

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..host.errors import FtrmaError
 
-# Classes whose objects are their elements and nothing else; others have a mask, say.
+# Classes whose objects consist of their elements alone; others have, for example, a mask.
 PLAIN = (np.ndarray, np.memmap, np.recarray)
 
 
@@ -34,8 +34,8 @@ class State:
         restored: True if the values come from a checkpoint.
 
     MPI: local; reading and writing fields waits for nobody.
-    Fault: a survivor's fields stay as they are when a dead slot is replayed; when all go back, the
-        program declares them again and finds the checkpoint's.
+    Fault: a survivor's fields stay as they are when a dead slot is replayed. When all slots go
+        back, the program declares the fields again and gets the checkpoint's values.
     """
 
     def __init__(self, name: str, fields: dict[str, Any]) -> None:
@@ -55,7 +55,7 @@ class State:
         self._split()
 
     def _split(self) -> tuple[dict[str, np.ndarray[Any, Any]], bytes]:
-        """The plain arrays by field, and a pickle of the other fields."""
+        """Return the plain arrays by field, and a pickle of the other fields."""
         arrays, rest = {}, {}
         for field in self._fields:
             value = getattr(self, field)
@@ -74,14 +74,15 @@ class State:
             ) from error
 
     def _save(self) -> tuple[dict[Any, np.ndarray[Any, Any]], dict[str, Any]]:
-        """The plain arrays by key, and a record that describes them and has the other fields."""
+        """Return the plain arrays by key, and a record that describes them and has the other
+        fields."""
         arrays, rest = self._split()
         keyed = {("state", self._name, field): value for field, value in arrays.items()}
         shapes = {field: (v.dtype, v.shape) for field, v in arrays.items()}
         return keyed, {"arrays": shapes, "rest": rest}
 
     def _load(self, record: dict[str, Any], copy_out: Any) -> None:
-        """Take over the values that a checkpoint has."""
+        """Take over the values of a checkpoint."""
         for field, value in pickle.loads(record["rest"]).items():
             setattr(self, field, value)
         for field, (dtype, shape) in record["arrays"].items():
@@ -95,8 +96,9 @@ class State:
     def _differs(self, record: dict[str, Any], bytes_of: Any) -> bool:
         """Say whether the fields differ from those of a checkpoint."""
         arrays, saved = self._save()
-        # Pickles of equal values can differ if parts of a value are one object in one of them. Each
-        # field is loaded and pickled by itself, after which such parts are alike in both.
+        # Pickles of equal values can differ if two parts of a value are the same object in only one
+        # of them. So each field is loaded and pickled by itself, which makes such parts alike in
+        # both.
         now, then = ({field: pickle.dumps(value, protocol=5)
                       for field, value in pickle.loads(r["rest"]).items()} for r in (saved, record))
         return bool(

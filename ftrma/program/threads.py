@@ -27,7 +27,7 @@ class ProgramThread:
     """A thread of the program, from its creation to its end.
 
     Attributes:
-        attempt: to which the thread belongs.
+        attempt: the attempt to which the thread belongs.
         thread: None if it was started without a `threading.Thread`.
     """
 
@@ -48,7 +48,7 @@ class Threads:
         self.start_joinable_thread = getattr(_thread, "start_joinable_thread", None)
 
     def watch(self) -> None:
-        """Know every thread that Python starts from now on."""
+        """Register every thread that Python starts from now on."""
         for module, name in ((_thread, "start_new_thread"), (_thread, "start_new"),
                              (threading, "_start_new_thread")):
             if hasattr(module, name):
@@ -61,7 +61,7 @@ class Threads:
     def _start_new_thread(self, function: Any, args: Any, kwargs: Any = None, /) -> int:
         given = (args,) if kwargs is None else (args, kwargs)
         if not callable(function) or not isinstance(args, tuple):
-            return self.start_new_thread(function, *given)  # it says what is wrong
+            return self.start_new_thread(function, *given)  # this call reports what is wrong
         born = self._starter(function, self.start_new_thread)
         return int(born(functools.partial(function, **(kwargs or {})), args))
 
@@ -70,7 +70,7 @@ class Threads:
         return self._starter(function, self.start_joinable_thread)(function, *args, **more)
 
     def _starter(self, function: Any, start: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that starts a thread to run `function`, and has it known."""
+        """Return a function that starts a thread to run `function`, and registers it."""
         thread = getattr(function, "__self__", None)
         if isinstance(thread, Helper):
             return start
@@ -92,24 +92,24 @@ class Threads:
             job.set_attempt_of_thread(mine.attempt)
             function(*args)
         except Rollback:
-            pass  # the thread ends without a word, since the program is run again
+            pass  # the thread ends silently, since the program is run again
         finally:
             self.running.discard(mine)
 
     # -- waiting ------------------------------------------------------------------------------
 
     def unfinished(self) -> list[ProgramThread]:
-        """Threads that have not ended."""
+        """Return the threads that have not ended."""
         return list(self.running)
 
     def awaited(self) -> list[ProgramThread]:
-        """Threads of this thread's attempt for which Python waits before it ends."""
+        """Return those threads of this thread's attempt for which Python waits before it ends."""
         mine = job.attempt_of_thread()
         return [b for b in self.unfinished()
                 if b.attempt == mine and b.thread is not None and not b.thread.daemon]
 
     def cancel_queued_work(self) -> None:
-        """Cancel work of executors that they have not begun."""
+        """Cancel work that executors have not begun yet."""
         known = {mine.thread for mine in self.unfinished()}
         module = sys.modules.get("concurrent.futures.thread")
         for thread, work in list(getattr(module, "_threads_queues", {}).items()):
@@ -124,7 +124,8 @@ class Threads:
 
 @contextlib.contextmanager
 def executors_closing() -> Iterator[None]:
-    """Have idle workers of executors end, as Python's end does; they would wait for more work."""
+    """Make idle workers of executors end, as Python does at its end; they would wait for more
+    work."""
     pool: Any = sys.modules.get("concurrent.futures.thread")
     processes: Any = sys.modules.get("concurrent.futures.process")
     try:

@@ -1,9 +1,10 @@
 """A framework's own events on the timeline of ``--trace``: spans and moments, with names.
 
-A span is two records, so that what a killed process had begun is there, too. `ftrma.trace.spans`
-makes events of them. Each record costs some microseconds: tracing is for looking, not for speed.
+A span is two records, so that the trace also has spans that a killed process had begun.
+`ftrma.trace.spans` makes events of them. Each record costs some microseconds: tracing is meant for
+looking at a run, not for speed.
 
-Law: records are cut where they are too long, and never split: a text is whole JSON.
+Law: a record that is too long is shortened, never split: its text is always complete JSON.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ MOST_BYTES = logs.TRACE_TEXT_BYTES
 class Timeline:
     """The timeline of a process in an attempt of the program.
 
-    Lines lie below one another. Spans of a line that begin inside of one another end in the
-    opposite order, as calls do: so each thread that runs beside others has a line of its own.
+    Lines are drawn one below the other. Spans of one line must be nested, as calls are; so each
+    thread that runs beside others needs a line of its own.
 
     Args:
-        name: of the framework.
-        slot, process, attempt: whose events they are; slot -1: the process has none.
+        name: the framework's name.
+        slot, process, attempt: where the events belong; slot -1: the process has no slot.
     """
 
     def __init__(self, name: str, slot: int, process: int, attempt: int) -> None:
@@ -39,22 +40,23 @@ class Timeline:
         self._spans = 0
 
     def begin(self, what: str, line: int = 0, **facts: Any) -> int:
-        """Begin a span; its number, for `end`.
+        """Begin a span, and return its number, which `end` needs.
 
         Args:
-            what: name of the span, as people read it.
-            line: on which it is, from 0.
+            what: name of the span, as users read it.
+            line: the line on which it is drawn, from 0.
             facts: numbers and texts about it.
 
         MPI: local.
-        Fault: the span is told as one that has not ended, if the process dies before its end.
+        Fault: if the process dies before the span's end, the span appears as one that has not
+            ended.
         """
         self._spans += 1
         self._write(SPAN, self._spans, line, {"name": what, "of": self.name, **facts})
         return self._spans
 
     def end(self, span: int, **facts: Any) -> None:
-        """End a span; facts are added to those of its begin.
+        """End a span; facts are added to those given at its beginning.
 
         MPI: local.
         Fault: nothing happens in it.
@@ -63,7 +65,7 @@ class Timeline:
 
     @contextmanager
     def span(self, what: str, line: int = 0, **facts: Any) -> Iterator[dict[str, Any]]:
-        """Have a ``with`` block be a span; the block may add facts to the dictionary that it gets.
+        """Make a ``with`` block a span; the block may add facts to the dictionary that it gets.
 
         MPI: local.
         Fault: see `begin`.
@@ -78,7 +80,7 @@ class Timeline:
             self.end(number, **more)
 
     def mark(self, what: str, line: int = 0, **facts: Any) -> None:
-        """Tell of this moment.
+        """Mark this moment.
 
         Args: see `begin`.
 

@@ -1,10 +1,10 @@
-"""Asks the program itself if its state is right, before a checkpoint is taken or gone on from.
+"""Asks the program itself whether its state is right, before a checkpoint is taken or used.
 
-A program whose memory was damaged unseen, or that has diverged, would have its checkpoint replaced
-by a wrong one. With ``--validate module:function`` all slots call a function of the program's at
-the checkpoint's safepoint, when all have come there. If one of them says False, no slot stages the
-version, and the one before stays. A job that goes on from files asks at its first safepoint; there
-False sets the files aside, and the supervisor takes an older checkpoint.
+If a program's memory was damaged unnoticed, or if the program has diverged, a good checkpoint would
+be replaced by a wrong one. With ``--validate module:function`` all slots call a function of the
+program at the checkpoint's safepoint, when all have come there. If one of the calls returns False,
+no slot stages the version, and the one before stays. A job that goes on from files asks at its
+first safepoint. There False sets the files aside, and the supervisor takes an older checkpoint.
 
 The function must not communicate: a safepoint is one event, and a replay passes over it. Each slot
 judges its own part; ftrma gathers the answers.
@@ -25,7 +25,7 @@ from ..host.errors import FtrmaError
 from ..native.shared import Slot
 from .state import State
 
-LOOK_S = 0.0002  # between looks at the others' answers
+LOOK_S = 0.0002  # time between looks at the others' answers
 MAIN = "__main__"
 
 
@@ -34,32 +34,34 @@ class Validation:
 
     Args:
         view: of this process.
-        spec: "module:function", as the user gave it; the program's own name means what runs.
+        spec: "module:function", as the user gave it; the program's own name means its running main
+            module.
         program: words of the program, see `script.UserProgram`.
     """
 
     def __init__(self, view: JobView, spec: str, program: Callable[[], Sequence[str]]) -> None:
         self.view, self.spec, self.program = view, spec, program
         self.function: Callable[[Mapping[str, State]], object] | None = None
-        self.asked: tuple[int, bool] = 0, True  # ordinal of the newest safepoint, and the answer
-        self.told = False  # a refusal; until a version is right again
+        self.asked: tuple[int, bool] = 0, True  # number of the newest safepoint, and its answer
+        self.told = False  # a refusal was told; reset when a version is right
 
     def begin_attempt(self) -> None:
         """Find the function anew: the program's modules are imported anew, too."""
         self.function, self.asked = None, (0, True)
 
     def holds(self, slot: Slot, ordinal: int, states: Mapping[str, State]) -> bool:
-        """Ask all slots at one safepoint; True if all say that their state is right.
+        """Ask all slots at one safepoint; return True if all say that their state is right.
 
         Args:
             ordinal: of the safepoint.
-            states: that the program has declared.
+            states: the states that the program has declared.
 
         Raises:
-            FtrmaError: the function is not there, or it communicates. What it raises passes.
+            FtrmaError: the function does not exist, or it communicates. Its own exceptions pass
+                through.
 
-        MPI: collective over all slots; waits for their answers.
-        Fault: waits while a dead slot is replayed; unwinds when all go back.
+        MPI: collective over all slots; it waits for their answers.
+        Fault: it waits while a dead slot is replayed, and raises Rollback when all slots go back.
         """
         if self.asked[0] == ordinal:
             return self.asked[1]
@@ -88,7 +90,7 @@ class Validation:
         return right
 
     def _gather(self, ordinal: int, mine: bool) -> list[int]:
-        """Exchange answers; returns the slots whose state is wrong."""
+        """Exchange answers, and return the slots whose state is wrong."""
         view = self.view
         view.words.me.verdict = ordinal << 1 | mine
         view.ring()
@@ -118,7 +120,7 @@ def find(spec: str, program: Sequence[str]) -> Callable[[Mapping[str, State]], o
         program: words of the program; its own module is not imported a second time.
 
     Raises:
-        FtrmaError: it is not there, or is no function.
+        FtrmaError: it does not exist, or is no function.
     """
     module, _, name = spec.partition(":")
     own = os.path.basename(program[0]).removesuffix(".py") if program else ""

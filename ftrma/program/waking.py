@@ -1,11 +1,11 @@
 """Wakes the program's main thread, so that it comes to a repair or leaves an attempt that is over.
 
 The thread comes to a repair by its calls of MPI. If it waits in Python, for a queue, a lock, a
-future, a child or the clock, it makes no call, and it may wait for a thread that is gone with the
+future, a child or the clock, it makes no call, and it may wait for a thread that ended with the
 failure. So the watching thread sends it a signal (``csrc/job/wake.c``), whose handler does the same
-as a call of MPI: it has the failure repaired, and raises Rollback unless that was possible in
-place; then the wait goes on. It is a real-time signal that has no handler when the program is run
-first. If the program changes the handler, the signal is not sent.
+as a call of MPI: it has the failure repaired. If that was possible in place, the wait goes on; if
+not, the handler raises Rollback. The signal is a real-time signal that has no handler when the
+program is first run. If the program changes the handler, the signal is not sent.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..native import job
 from .script import __file__ as entry
 
 OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
-# Code of ftrma that may be left like the program's: frameworks, and printing, which may wait for a
-# reader.
+# Code of ftrma that an exception may leave at any place, as it may leave the program's: frameworks,
+# and printing, which may wait for a reader.
 LIKE_ITS_OWN = (os.path.join(OURS, "frameworks") + os.sep, lineoutput.__file__)
 
 
@@ -59,16 +59,17 @@ class Waking:
 def _free_signal() -> int:
     """Return the last real-time signal that has no handler; 0 if all have one.
 
-    The very last one is left out, since debuggers of memory use it.
+    The very last one is left out, since memory debuggers use it.
     """
     return next((number for number in range(signal.SIGRTMAX - 1, signal.SIGRTMIN - 1, -1)
                  if signal.getsignal(number) is signal.SIG_DFL), 0)
 
 
 def _in_program(frame: FrameType | None) -> bool:
-    """Say whether code of the program is executed, or of a library that it has called.
+    """Say whether code of the program, or of a library that it has called, is being executed.
 
-    Code of ftrma looks at failures by itself, and must not be left at an arbitrary place.
+    Code of ftrma checks for failures by itself, and an exception must not leave it at an arbitrary
+    place.
     """
     while frame:
         file = frame.f_code.co_filename
