@@ -7,14 +7,14 @@ which serves the parts of windows that the ledger lists. The agent sleeps in tha
 
 One agent at a time serves a ledger; the next one waits until the one before is gone. An agent ends
 when its stdin does: then no process of the job is left on its node. If the job is not over, the
-agent of a spoke goes on for a while, as long as it has its hub, so that the other nodes learn all
-that the last process had said. The key is in the environment.
+agent of a spoke goes on for a while, as long as it is connected to its hub, so that the other nodes
+learn everything that the last process had said. The key is in the environment.
 
 With ``--mirror`` the agent keeps a file of its node equal to those of the other nodes
 (``csrc/wire/mirror.h``). The agent of node 0 is the hub, to which the others, the spokes, connect.
-A spoke learns the hub's address by a line ``hub ADDRESS`` on its stdin, and connects again whenever
-it is alone (`HubConnector`). A thread of an agent that mirrors tells the supervisor how the node's
-processes come on (`nodewatch`).
+A spoke learns the hub's address from a line ``hub ADDRESS`` on its stdin, and connects again
+whenever it has lost the connection (`HubConnector`). A thread of a mirroring agent tells the
+supervisor how the node's processes progress (`nodewatch`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from .nodewatch import watch
 
 HUB = b"hub "  # a line on stdin begins with it
 FILES = 4096  # more than a job has processes; each origin has one
-LOOK_MS = 250  # for strangers whose time is over, while there are some
+LOOK_MS = 250  # how often strangers whose time is over are cut off, if there are any
 
 
 class AgentListener(Connections):
@@ -52,12 +52,13 @@ class AgentListener(Connections):
 
     Args:
         key: of the job.
-        bind: where to listen.
-        agent: to which connections are handed over.
+        bind: the address at which to listen.
+        agent: the agent to which connections are handed over.
         node: number of the agent's node, if it mirrors.
 
     Attributes:
-        damaged: hellos that were changed on their way, or say so of replies; told: the user knows.
+        damaged: number of hellos that were changed on their way, or that report this of replies;
+            told: whether the user was told.
     """
 
     def __init__(self, key: Key, bind: Bind, agent: wire.Agent, node: int = 0) -> None:
@@ -66,7 +67,7 @@ class AgentListener(Connections):
         self.damaged, self.told = 0, False
 
     def tell_damage(self) -> None:
-        """Tell the first message that was changed on its way."""
+        """Tell the user of the first message that was changed on its way."""
         if self.told or not (self.damaged or wire.agent_damaged(self.agent)):
             return
         self.told = True
@@ -80,7 +81,7 @@ class AgentListener(Connections):
             said = json.loads(text)
         except (ValueError, RecursionError):
             said = None
-        why, host = "the hello cannot be read", ""  # who is refused by no host tries again
+        why, host = "the hello cannot be read", ""  # without a host's name the peer tries again
         if isinstance(said, dict):
             regions, tag = wire.agent_regions(self.agent), said.pop(agents.TAG, None)
             host = socket.gethostname()
@@ -100,7 +101,8 @@ class AgentListener(Connections):
         self._hand_over(peer, said)
 
     def _hand_over(self, peer: Peer, said: dict[str, Any]) -> None:
-        """Give a connection to the agent first and welcome it then, or refuse it in words."""
+        """Give a connection to the agent first, and then welcome the peer; or refuse it in
+        words."""
         agents.tune(peer.socket)
         voice = peer.socket.dup()
         with voice:
@@ -116,7 +118,7 @@ class AgentListener(Connections):
                     wire.agent_adopt(self.agent, fd, said["origin"], said["incarnation"])
             except FtrmaError as error:
                 answer = link.line("refused", why=str(error), host=socket.gethostname())
-            with contextlib.suppress(OSError):  # the peer has gone already; the loop sees it
+            with contextlib.suppress(OSError):  # the peer is already gone; the loop notices it
                 voice.send(answer, socket.MSG_DONTWAIT)
 
 
@@ -124,7 +126,7 @@ def take_over(ledger: Path) -> wire.Agent:
     """Become the agent of a ledger.
 
     Raises:
-        FtrmaError: it cannot be served, or another agent does not leave it.
+        FtrmaError: the ledger cannot be served, or another agent does not leave it.
     """
     deadline = time.monotonic() + timeouts.TAKE_OVER.s
     while (agent := wire.agent_open(ledger)) is None:
@@ -135,10 +137,10 @@ def take_over(ledger: Path) -> wire.Agent:
 
 
 def publish(address: link.Address, path: Path) -> None:
-    """Write the address of this agent to a file, as a whole.
+    """Write the address of this agent to a file, in one piece.
 
-    An agent that follows another one has its address, and then writes nothing: shared memory may be
-    full by now.
+    An agent that replaces another one has the same address, and writes nothing, since shared memory
+    may be full by then.
     """
     with contextlib.suppress(OSError):
         if path.read_text() == address.text():
@@ -151,18 +153,18 @@ def publish(address: link.Address, path: Path) -> None:
 def serve(listener: AgentListener, connector: HubConnector, ledger: Path) -> None:
     """Serve until stdin ends.
 
-    A spoke serves for `timeouts.LINGER` more, as long as it has its hub, unless the node's
-    directory is gone: the processes of a job that is over remove it.
+    After that a spoke serves for another `timeouts.LINGER`, as long as it is connected to its hub,
+    unless the node's directory is gone: the processes of a job that is over remove it.
 
     Raises:
-        FtrmaError: hub and spoke do not fit.
+        FtrmaError: hub and spoke do not fit together.
     """
     listener.epoll.register(0, select.EPOLLIN)
     listener.epoll.register(connector.bell, select.EPOLLIN)
     mine = select.poll()
     mine.register(0, select.POLLIN)
     wire.agent_watch(listener.agent, listener.fileno())
-    told, until = b"", 0.0  # when this ends at the latest, once stdin has ended
+    told, until = b"", 0.0  # latest time at which to end, once stdin has ended
     while not until or (time.monotonic() < until and not wire.agent_lacks_hub(listener.agent)):
         if not until:
             connector.take(listener.agent)

@@ -1,19 +1,19 @@
 """Decides about ends of a job that somebody asks for: a time limit, a signal, ``ftrma halt``.
 
-An end that is asked for does not throw away what was computed. The supervisor stores `Words.halt`,
-the slots take a checkpoint at their next safepoint and wait behind it, and when it is committed
-(and in files, with ``--spill``) the launch is ended with the status that says "run me again". If
-that takes longer than there is time, the launch is ended all the same, and what was saved last
-stands.
+If the end is asked for, the results so far are not lost. The supervisor stores `Words.halt`, the
+slots take a checkpoint at their next safepoint and wait behind it, and when it is committed (and in
+files, with ``--spill``) the launch is ended with the status that says "run me again". If there is
+not enough time for that, the launch is ended nevertheless, and the job can go on from what was
+saved last.
 
-* A time limit asks ``--margin`` before the limit, and is the last moment.
-* A signal asks when it comes, and leaves ``--margin``. SIGTERM asks if checkpoints go to files; if
-  it comes again, the job ends at once.
-* ``ftrma halt`` asks at once, at a moment, or when some checkpoints have passed. It waits for the
-  next safepoint as long as that takes.
+* A time limit asks ``--margin`` before the limit; at the limit the job ends in any case.
+* A signal asks when it comes, and the job has ``--margin`` from then on. SIGTERM asks only if
+  checkpoints go to files; if it comes again, the job ends at once.
+* ``ftrma halt`` asks at once, at a given time, or after a number of checkpoints. It waits for the
+  next safepoint however long that takes.
 
-Without ``--spill`` the vaults stay in the node's memory when the job has ended; over several nodes
-nothing can stay, and then a time limit just ends the job, and signals do what they do without it.
+Without ``--spill`` the vaults stay in the node's memory when the job has ended. Over several nodes
+nothing can stay; then a time limit just ends the job, and signals do what they do otherwise.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from .haltrequests import EndsInMind, HaltRequest
 from .launchcontrol import LaunchControl
 
 # timeout(1) sends its signal to the child and then to the child's process group; batch systems may
-# signal a script and its children. So the second one within this time is the first one.
+# signal a script and its children. So a second signal within this time counts as the same one.
 SAME_S = 0.5
-AGAIN = (signal.SIGTERM, signal.SIGINT)  # these end the job at once when they come again
+AGAIN = (signal.SIGTERM, signal.SIGINT)  # these signals end the job at once when they come again
 
 
 class AskedEnds:
     """The ends of one job that somebody asks for.
 
     Args:
-        directory: of the job.
-        options: of the job.
+        directory: the job's directory.
+        options: the job's options.
         spill: directory of the files of checkpoints; empty: there are none.
-        stays: without files, the vaults can stay in this node's memory.
+        stays: whether the vaults, without files, can stay in this node's memory.
 
     Attributes:
-        why: why the job is to end behind its next checkpoint; empty: it is not.
-        keeps: the job's directory stays, with the vaults.
+        why: why the job is to end behind its next checkpoint; empty if it is not to end.
+        keeps: whether the job's directory stays, with the vaults.
     """
 
     def __init__(self, directory: Path, options: settings.Options, *, spill: str,
@@ -71,18 +71,18 @@ class AskedEnds:
         self.by_request = self.at_once = self.told = self.keeps = False
         self.since: int | None = None  # version that was committed when the end was asked for
         self.request: HaltRequest | None = None
-        self.request_at, self.base = 0.0, -1  # monotonic; version committed when it came
+        self.request_at, self.base = 0.0, -1  # monotonic; version committed then
         self.mark = (0, 0)
         haltrequests.forget(directory)
         self.note()
 
     @property
     def saves(self) -> str:
-        """The place where checkpoints outlive the job, in words; empty if they do not."""
+        """Return where checkpoints outlive the job, in words; empty if they do not."""
         return self.spill or ("the memory of this node" if self.stays else "")
 
     def tell_start(self) -> None:
-        """Say at the job's start what an end that is known already will leave."""
+        """Tell the user at the job's start what an already known end will leave."""
         option = f"--time-limit {self.limit_text}" if self.limit_text else (
             f"--signal {self.named.removeprefix('SIG')}" if self.named else "")
         if option and not self.spill:
@@ -94,9 +94,10 @@ class AskedEnds:
     # -- who asks -----------------------------------------------------------------------------
 
     def heed(self, number: int) -> bool:
-        """Take a signal that asks for an end behind a checkpoint; False: it does not ask for that.
+        """Take a signal that asks for an end behind a checkpoint; return False if it does not ask
+        for that.
 
-        It may interrupt anything, so it only takes notes.
+        It may interrupt anything, so it only stores what has come.
         """
         if number not in self.asking:
             return False
@@ -107,11 +108,11 @@ class AskedEnds:
         return soon or number not in AGAIN
 
     def ask(self, why: str, patience_s: float = float("inf")) -> None:
-        """Have the job end behind its next checkpoint.
+        """Make the job end behind its next checkpoint.
 
         Args:
             why: in words.
-            patience_s: after which it ends without one.
+            patience_s: time after which it ends without a checkpoint.
         """
         if not self.why:
             self.asked_at = time.monotonic()
@@ -120,7 +121,7 @@ class AskedEnds:
             self.why = why  # last: a signal may come in between
 
     def take_request(self) -> None:
-        """Look for what ``ftrma halt`` has asked, and obey."""
+        """Look for a request of ``ftrma halt``, and obey it."""
         try:
             request, self.mark = haltrequests.requested(self.directory, self.mark)
         except FtrmaError as error:
@@ -186,14 +187,14 @@ class AskedEnds:
         return None
 
     def tell_abandoned(self, control: LaunchControl) -> None:
-        """Say what is left of a job that was to end behind a checkpoint and was not let to."""
+        """Say what is left of a job that was to end behind a checkpoint but was ended at once."""
         if self.why:
             left = self.left(control) if self.spill else 0
             tell(f"{self.why}, and then the job was ended at once; what was saved last: "
                  f"{self.way_on(left)}", needed=True)
 
     def version(self, saved: Saved) -> int:
-        """The checkpoint that the job can end behind now; 0: none yet."""
+        """Return the checkpoint behind which the job can end now; 0 if there is none yet."""
         newest = saved.spilled if self.spill else saved.committed
         if saved.behind:
             given_up = bool(self.spill) and saved.named < saved.behind  # it cannot be written
@@ -209,10 +210,10 @@ class AskedEnds:
             tell(f"{self.why}: the job ends behind a checkpoint at its next safepoint{within}")
 
     def end(self, control: LaunchControl, why: str, version: int = 0) -> JobEnd:
-        """End the job: say what it leaves, and with which status.
+        """End the job, and say what it leaves and with which status it ends.
 
         Args:
-            version: that the job ends behind; 0: none was there in time.
+            version: the checkpoint behind which the job ends; 0 if none came in time.
         """
         left = self.left(control)
         whole = bool(version) and left >= version
@@ -229,9 +230,9 @@ class AskedEnds:
         return end_late(why, waited, way_on, status)
 
     def left(self, control: LaunchControl) -> int:
-        """The newest version that outlives the job as it is now; 0: none.
+        """Return the newest version that would outlive the job now; 0 if there is none.
 
-        Files may be those of an earlier job, from which this one has gone on.
+        The files may be those of an earlier job from which this one has gone on.
         """
         if self.spill:
             points = []
@@ -253,7 +254,7 @@ class AskedEnds:
                 f"{name}' goes on here, 'ftrma clean --remove' gives the memory back")
 
     def note(self) -> None:
-        """Write down which ends are in mind, for ``ftrma halt``."""
+        """Write down which ends are planned, for ``ftrma halt``."""
         limit = self.limit_at
         moment = 0.0 if limit is None else time.time() + limit - time.monotonic()
         haltrequests.tell_state(self.directory, EndsInMind(

@@ -1,14 +1,14 @@
 """The listening end of connections, at the supervisor and at agents.
 
-Jobs over several nodes have connections (see `fabric.link`). `Connections` waits for nothing by
+Jobs over several nodes use these connections (see `fabric.link`). `Connections` does not wait by
 itself: its `fileno` becomes readable when there is something to do, and `pump` does it. Lines of
-ranks go to the owner; output of ranks on other hosts is copied to the user's terminal, and their
-traces into files.
+ranks are passed to the owner; output of ranks on other hosts is copied to the user's terminal, and
+their traces are written into files.
 
 A peer is a stranger until it has answered a challenge by the job's key. No byte of a stranger is
 parsed. A stranger has `timeouts.STRANGER` to answer, and all strangers share STRANGERS places: the
 oldest is cut off when one more comes. So strangers can delay a rank that is just connecting, which
-then tries again, and do no other harm.
+then tries again; they can do no other harm.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from ..host.key import NONCE_BYTES, TAG_BYTES, Key
 from ..host.listening import Bind, listen, own_addresses, reachable
 from ..protocol.job_end import OwnExit
 
-PROMPT_S = 0.05  # half a line that is followed by nothing for so long was meant to be seen
-STRANGERS = 32  # at a time; ranks answer within milliseconds
+PROMPT_S = 0.05  # a part of a line after which nothing follows for so long is shown
+STRANGERS = 32  # so many at a time; ranks answer within milliseconds
 ANSWER_BYTES = NONCE_BYTES + TAG_BYTES
 LINE_BYTES = 1 << 20
 CHUNK_BYTES = 1 << 16
-RESERVE_BYTES = 64 << 20  # of shared memory, which a trace leaves to the job
+RESERVE_BYTES = 64 << 20  # shared memory that a trace leaves to the job
 
 
 @dataclass(eq=False)
@@ -50,15 +50,16 @@ class Peer:
         kind: "stranger" until it has shown that it knows the key, then "new" until its hello, then
             "link", "out", "err", "in" or "trace".
         since: when the peer came, or its newest output did, time.monotonic().
-        challenge: that the peer has to answer.
-        address: from which it came; host: the name that it gives.
-        role, index: of the rank, once it has said them; before, index is its rank in the MPI world.
+        challenge: the challenge that the peer has to answer.
+        address: the address from which it came; host: the name that it gives.
+        role, index: the rank's role and number in it, once it has said them; before that, index is
+            its rank in the MPI world.
         struck: the --kill rule that struck it, and when; None otherwise.
         handed: the last signal that it handed on to its program, and when; None otherwise.
-        waits: it said last that it waits for others.
-        stopped: the stopped processes of its node, as it said last, at answered_at.
+        waits: whether it waits for others, as it said last.
+        stopped: the stopped processes of its node, as it said last; answered_at: when it said so.
         died_at: when its connection ended, time.monotonic(). heard_at: the last sign of life of a
-            peer whose host did not answer any more; 0: there is none.
+            peer whose host does not answer any more; else 0.
         left: how it ends itself, if it has said so. leaving: the same, as in the control file.
         file: for the bytes of a "trace"; None if it could not be made, or is full.
     """
@@ -98,13 +99,13 @@ class Connections:
     Args:
         key: of the job.
         bind: where to listen; None: nobody connects.
-        take: gets each line of a peer that has shown that it knows the key.
-        gone: is called when the connection of any peer has ended.
+        take: called with each line of a peer that has shown that it knows the key.
+        gone: called when the connection of any peer has ended.
 
     Attributes:
         lost: hosts that did not answer.
         peers: open connections, by descriptor.
-        address: how ranks reach this; None where nobody connects.
+        address: the address at which ranks connect; None if nobody connects.
     """
 
     def __init__(
@@ -124,10 +125,10 @@ class Connections:
         return self.epoll.fileno()
 
     def pump(self, timeout_s: float = 0.0) -> None:
-        """Serve all that is ready; wait for something if nothing is."""
+        """Serve all peers that are ready; if none is, wait for one."""
         ready = [(fd, self.peers.get(fd)) for fd, _ in self.epoll.poll(timeout_s)]
         for fd, peer in ready:
-            # Serving a peer can close another one, whose descriptor the next peer may get.
+            # Serving a peer can close another peer, whose descriptor a new peer may get.
             if peer and peer.open:
                 self._serve(peer)
             elif not peer and self.listener and fd == self.listener.fileno():
@@ -141,19 +142,19 @@ class Connections:
                 self._copy(peer, len(peer.buffer))
 
     def passing(self) -> list[Peer]:
-        """Connections that carry output, or traces."""
+        """Return the connections that carry output or traces."""
         return [peer for peer in self.peers.values() if peer.kind in ("out", "err", "trace")]
 
     def send(self, peer: Peer, event: str, **data: Any) -> None:
-        """Send a line; a peer that does not take it is cut off."""
+        """Send a line; cut off a peer that does not accept it."""
         try:
             peer.socket.sendall(link.line(event, **data))
         except OSError:
             if peer.open:
-                self.cut(peer)  # half a line would spoil the next one
+                self.cut(peer)  # an incomplete line would spoil the next one
 
     def bound_by_silence(self, peer: Peer) -> None:
-        """End a connection whose node is silent for long, see `link`."""
+        """Make a connection end if its node is silent for long, see `link.bound_by_silence`."""
         with contextlib.suppress(OSError):  # the peer has gone already
             link.bound_by_silence(peer.socket)
 
@@ -177,7 +178,7 @@ class Connections:
         return peer.socket
 
     def close(self) -> None:
-        """End all connections and the listening."""
+        """End all connections, and stop listening."""
         for peer in list(self.peers.values()):
             self.cut(peer)
         self.epoll.close()
@@ -200,7 +201,7 @@ class Connections:
         self.reserve: int | None = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
     def _strangers(self) -> list[Peer]:
-        """Peers that have not shown yet that they know the key, the oldest first."""
+        """Return the peers that have not shown yet that they know the key, the oldest first."""
         return [peer for peer in self.peers.values() if peer.kind in ("stranger", "new")]
 
     def _accept(self, listener: socket.socket) -> None:
@@ -218,7 +219,7 @@ class Connections:
         peer.address = str(origin[0]).removeprefix("::ffff:")
         self.peers[connection.fileno()] = peer
         self.epoll.register(connection.fileno(), select.EPOLLIN)
-        with contextlib.suppress(OSError):  # the peer has gone already; reading will tell
+        with contextlib.suppress(OSError):  # the peer is already gone; reading will show it
             link.tune(connection)
             connection.sendall(peer.challenge)
 
@@ -264,9 +265,9 @@ class Connections:
                 self.cut(peer)
 
     def _cut_silent(self, peer: Peer) -> None:
-        """End a connection whose node does not answer, and the links that are silent as long.
+        """End a connection whose node does not answer, and all links that are silent just as long.
 
-        The kernel sends no probes by a link on which bytes are under way.
+        The kernel sends no probes over a link on which bytes are under way.
         """
         self.lost.add(peer.host)
         least_s = timeouts.NODE_SILENT.s - 2 * link.EACH_PROBE_S
@@ -302,7 +303,7 @@ class Connections:
         peer.since = time.monotonic()
 
     def _copy(self, peer: Peer, count: int) -> None:
-        """Pass so many bytes on; if the terminal is gone, the rank sees its connection closed."""
+        """Pass so many bytes on; if the terminal is gone, close the rank's connection."""
         data, peer.buffer = peer.buffer[:count], peer.buffer[count:]
         try:
             if data:
@@ -321,7 +322,7 @@ class Connections:
 
         def write() -> None:
             assert peer.file
-            room = os.fstatvfs(peer.file.fileno())  # it has no blocks if there is no limit
+            room = os.fstatvfs(peer.file.fileno())  # the number of blocks is 0 if there is no limit
             reserve = min(RESERVE_BYTES, room.f_blocks * room.f_frsize // 8)
             if room.f_bavail * room.f_frsize < reserve:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -346,7 +347,8 @@ class Connections:
 
 
 def silent_s(connection: socket.socket) -> float:
-    """Seconds for which nothing has come on a TCP connection, not even an acknowledgement.
+    """Return for how many seconds nothing has come on a TCP connection, not even an
+    acknowledgement.
 
     Source: struct tcp_info of linux/tcp.h.
     """
@@ -356,7 +358,8 @@ def silent_s(connection: socket.socket) -> float:
 
 
 def raise_file_limit(needed: int) -> None:
-    """Allow this process as many open files as the connections need, up to the hard limit."""
+    """Raise this process's limit of open files as far as the connections need, up to the hard
+    limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

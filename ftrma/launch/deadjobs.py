@@ -3,7 +3,7 @@
 A job's directory outlives ``ftrma run`` only after a SIGKILL. It holds the vaults, the job's start
 record and its key, so that the same user can go on from there. A lock tells a living job from a
 dead one: each process of the job shares it, and the kernel releases it when the last one is gone
-(`host.lock`). Removing or resuming a job begins with taking the lock alone.
+(`host.lock`). Removing or resuming a job begins with taking the lock exclusively.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Start:
     """The start record of a job.
 
     Attributes:
-        options: as in the environment of its processes.
-        program: its words, see `program.script`; cwd: the directory of the start.
+        options: the options, as in the environment of its processes.
+        program: the program's words, see `program.script`; cwd: the current directory at the start.
         stats: absolute path of the file for statistics; empty if none was asked for.
-        several_nodes: the job may run over several nodes.
+        several_nodes: whether the job may run over several nodes.
     """
 
     options: Mapping[str, str]
@@ -57,10 +57,10 @@ def take_over(name: str) -> tuple[Path, Start, Key, io.FileIO]:
     """Find a dead job and become its only owner.
 
     Args:
-        name: of its directory, with or without the path.
+        name: name of its directory, with or without the path.
 
     Returns:
-        Its directory, its start record, its key, and the lock, which is held.
+        Its directory, start record and key, and the lock, which is held.
 
     Raises:
         ValueError: no such job can be resumed; the text says why.
@@ -97,15 +97,15 @@ def take_over(name: str) -> tuple[Path, Start, Key, io.FileIO]:
 
 
 def path_of(name: str) -> Path:
-    """Directory of a job, by its name or its path."""
+    """Return the directory of a job, given its name or its path."""
     return SHARED / name if "/" not in name else Path(os.path.normpath(name))
 
 
 def lives(directory: Path) -> bool:
-    """A process of this job of this user lives."""
+    """Say whether a process of this user's job is alive."""
     try:
         lock = lock_alone(directory)
-    except OSError:  # it has ended in this moment
+    except OSError:  # it has ended at this moment
         return False
     if lock is None:
         return True
@@ -114,7 +114,7 @@ def lives(directory: Path) -> bool:
 
 
 def living() -> list[Path]:
-    """Directories of this user's jobs that live, and were started on this host."""
+    """Return the directories of this user's living jobs that were started on this host."""
     return [path for path in directories() if (path / "start").exists() and lives(path)]
 
 
@@ -127,7 +127,7 @@ class DeadJob:
 
     Attributes:
         size_bytes: memory that it takes.
-        age_s: since the last change in it.
+        age_s: time since the last change in it.
         start: the start record; None if it cannot be read.
     """
 
@@ -157,7 +157,7 @@ class DeadJob:
 
 
 def directories() -> Iterator[Path]:
-    """Directories in shared memory that this user's jobs have made."""
+    """Yield the directories in shared memory that this user's jobs have made."""
     for path in sorted(SHARED.glob(f"ftrma-{os.getuid()}-*")):
         if not why_foreign(path):
             yield path
@@ -176,7 +176,7 @@ def measure(directory: Path) -> DeadJob:
 
 
 def clean(*, remove: bool) -> list[DeadJob]:
-    """Find the directories of this user's dead jobs on this node, and perhaps remove them."""
+    """Find the directories of this user's dead jobs on this node, and remove them if `remove`."""
     jobs = []
     for directory in directories():
         try:

@@ -1,9 +1,9 @@
 """Starts a process on each host of a job, by a separate launcher for each host.
 
-If a launch does not come up, the launcher says at best that some daemon did not. So each host is
-tried alone, in the way in which ranks are started there: ssh or the batch system, the directory of
-a launch, Python and ftrma. A bad host does not disturb the others, and is known by name. A job's
-files on its nodes are removed in the same way.
+If a launch does not come up, the launcher at best says that some daemon did not. So each host is
+tried alone, in the same way in which ranks are started there: by ssh or the batch system, in the
+directory of a launch, with Python and ftrma. A bad host does not disturb the others, and is known
+by name. A job's files on its nodes are removed in the same way.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from .mpirun import (
     words_for_nodes,
 )
 
-AT_ONCE = 16  # a launcher is a process of some MB here
-LOOK_S = 0.05  # between looks at a launcher
+AT_ONCE = 16  # each launcher is a process of some MB on this host
+LOOK_S = 0.05  # time between looks at a launcher
 OURS = "ftrma: error: "  # errors of `host.nodedirectory` begin so
 PROBE = (sys.executable, "-c", "import ftrma")
 # Removes the whole directory, unless the supervisor still reads the job's story from it.
@@ -37,7 +37,7 @@ REMOVE = ("sh", "-c", 'rm -rf "$0/$(uname -n)"; [ -e "$0/control" ] || rm -rf "$
 
 
 def failing(directory: Path, words: list[str]) -> dict[str, str]:
-    """Find the hosts of a launch over several on which nothing can be started, and why.
+    """Find on which hosts of a launch over several hosts nothing can be started, and why.
 
     Args:
         directory: of the job, the same on all nodes.
@@ -48,7 +48,7 @@ def failing(directory: Path, words: list[str]) -> dict[str, str]:
 
 
 def failing_of(directory: Path, words: list[str], hosts: Sequence[str]) -> dict[str, str]:
-    """Find which of these hosts nothing can be started on, and why; arguments: see `failing`."""
+    """Find on which of these hosts nothing can be started, and why; arguments: see `failing`."""
     said = start_on_each(directory, words, hosts, PROBE)
     return {host: why for host, why in said.items() if why}
 
@@ -56,7 +56,7 @@ def failing_of(directory: Path, words: list[str], hosts: Sequence[str]) -> dict[
 def sweep(directory: Path, words: list[str], hosts: Sequence[str] = ()) -> None:
     """Remove a job's files on these hosts, or on all that the launcher's options name.
 
-    The time is bounded; files on hosts that cannot be reached stay. Arguments: see `failing`.
+    This takes a bounded time; files on hosts that cannot be reached stay. Arguments: see `failing`.
     """
     command = [*REMOVE, str(directory)]
     if hosts or (hosts := named_hosts(words)):
@@ -69,7 +69,7 @@ def sweep(directory: Path, words: list[str], hosts: Sequence[str] = ()) -> None:
 def start_on_each(
     directory: Path, words: list[str], hosts: Sequence[str], command: Sequence[str]
 ) -> dict[str, str]:
-    """Run a command on each host and wait for it; by host, why it has failed, or "".
+    """Run a command on each host and wait for it; return by host why it failed, or "".
 
     Arguments: see `failing`.
     """
@@ -104,7 +104,7 @@ class Started:
             )
 
     def over(self) -> bool:
-        """Tell if nothing more comes of it."""
+        """Say whether nothing more will come from it."""
         return self.launcher.poll() is not None or self.refused()
 
     def refused(self) -> bool:
@@ -113,10 +113,10 @@ class Started:
         return False
 
     def end(self, deadline: float) -> str:
-        """Wait for the end, up to a time on the monotonic clock; why it failed, or "".
+        """Wait for the end, up to a time on the monotonic clock; return why it failed, or "".
 
-        The launcher waits on for a daemon that ftrma's own code on a host has refused; its message
-        ends the wait.
+        The launcher goes on waiting for a daemon that ftrma's own code on a host has refused. So
+        the wait also ends with a message of that code.
         """
         while not self.over() and time.monotonic() < deadline:
             time.sleep(LOOK_S)

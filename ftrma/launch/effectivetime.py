@@ -1,19 +1,19 @@
-"""Computes a job's effective time: the time that was progress which was kept, from its story.
+"""Computes a job's effective time, the time in which it made lasting progress, from its story.
 
-Four kinds of time are no progress, and all other time is:
+In four kinds of time there is no progress; all other time counts as progress:
 
 * **starting**: from the beginning of ``ftrma run`` until the slots enter the program.
-* **checkpoints**: for which the program was held up. A coordinated checkpoint holds up all slots; a
-  demand checkpoint holds up one of n, and counts as an n-th of its time.
-* **recoveries**: from a death to the end of the recovery. After a causal recovery the others have
-  computed meanwhile, so that the effective time is a lower bound.
+* **checkpoints**: while the program was held up. A coordinated checkpoint holds up all slots; a
+  demand checkpoint holds up one of n slots, and counts as an n-th of its time.
+* **recoveries**: from a death to the end of the recovery. In a causal recovery the other slots have
+  computed meanwhile, so the effective time is a lower bound.
 * **again**: the work that a rollback or a relaunch has thrown away, from the checkpoint to which
   the job has gone back until the death. What a framework has thrown away at a re-entry is not
   known, and counts as kept.
 
 An instant counts once, for the kind that stands first in `KINDS`, so the sum of all kinds and of
 the useful time is the total. Times are the machine's time of day: if its clock is set while the job
-runs, spans are off by as much, but none goes beyond the job's beginning and end.
+runs, spans are wrong by that amount, but none goes beyond the job's beginning and end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..fabric.story import Began, Checkpoint, Entered, Event, Recovery
 
 RECOVERIES, CHECKPOINTS, AGAIN, STARTING = "recoveries", "checkpoints", "again", "starting"
 KINDS = (RECOVERIES, CHECKPOINTS, AGAIN, STARTING)
-GOES_BACK = ("rollback", "relaunch")  # kinds of recoveries after which work is done again
+GOES_BACK = ("rollback", "relaunch")  # kinds of recoveries after which work is repeated
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class Span:
 
 @dataclass(frozen=True)
 class EffectiveTime:
-    """The account of a job's time, seconds each.
+    """The account of a job's time, in seconds.
 
     Attributes:
-        total_s: since ``ftrma run`` began.
-        starting_s, checkpoints_s, recoveries_s, again_s: without progress, see this module.
+        total_s: time since ``ftrma run`` began.
+        starting_s, checkpoints_s, recoveries_s, again_s: times without progress, see this module.
     """
 
     total_s: float
@@ -65,16 +65,16 @@ class EffectiveTime:
 
     @property
     def share(self) -> float:
-        """The effective time: useful over total, between 0 and 1; 1 for a job without time."""
+        """Return useful time over total time, between 0 and 1; 1 if the total is 0."""
         return self.useful_s / self.total_s if self.total_s > 0 else 1.0
 
     def plain(self) -> dict[str, float]:
-        """All of it for JSON."""
+        """Return the account for JSON."""
         return {**asdict(self), "useful_s": self.useful_s, "share": self.share}
 
 
 def began(events: Sequence[Event], otherwise: float) -> float:
-    """Time at which the job began, seconds since 1970."""
+    """Return when the job began, in seconds since 1970."""
     return next((event.time for event in events if isinstance(event, Began)), otherwise)
 
 
@@ -82,8 +82,8 @@ def effective_time(events: Sequence[Event], slots: int, until: float) -> Effecti
     """Account for a job's time from its beginning.
 
     Args:
-        events: of the job, in order.
-        slots: of the job.
+        events: the job's events, in order.
+        slots: number of slots of the job.
         until: end of the account, seconds since 1970.
     """
     since = began(events, until)
@@ -103,14 +103,14 @@ def lost_spans(
 
 
 def raw_spans(events: Sequence[Event], slots: int, until: float) -> Iterator[Span]:
-    """Yield the spans as events tell of them; they may overlap."""
-    starts: float | None = None  # when a launch began whose slots have not entered
+    """Yield the spans that the events describe; they may overlap."""
+    starts: float | None = None  # when a launch began whose slots have not entered yet
     committed: dict[int, float] = {}
     for event in events:
         if isinstance(event, Began):
             starts = event.time if starts is None else starts
         elif isinstance(event, Entered):
-            committed.setdefault(event.version, event.time)  # or it is of an earlier run
+            committed.setdefault(event.version, event.time)  # unless it is of an earlier run
             if starts is not None:
                 yield Span(STARTING, starts, event.time)
             starts = None
@@ -129,9 +129,9 @@ def raw_spans(events: Sequence[Event], slots: int, until: float) -> Iterator[Spa
 
 
 def apart(spans: Iterable[Span]) -> Iterator[Span]:
-    """Cut spans that overlap, so that each instant has the kind that stands first in `KINDS`."""
+    """Cut overlapping spans, so that each instant has the kind that stands first in `KINDS`."""
     ordered = sorted(spans, key=lambda span: span.begin)
-    open_ends: dict[str, float] = {}  # of each kind, the end of what has begun
+    open_ends: dict[str, float] = {}  # for each kind, the end of what has begun
     borders = [span.begin for span in ordered] + [span.end for span in ordered]
     heapq.heapify(borders)
     at, next_span = 0.0, 0

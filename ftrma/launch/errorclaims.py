@@ -1,9 +1,9 @@
-"""Which rank reports the error that ends a job over several nodes.
+"""Decides which rank reports the error that ends a job over several nodes.
 
-Ranks that raise an error ask for the right to report it, and one gets it. An error beside a death
-may come of that death, and of one cause come deaths that follow each other at once (a node that
-goes down takes all its ranks along). So nobody gets the right before SETTLE_S have passed without
-an open death.
+Ranks that raise an error ask for the right to report it, and one gets it. An error that comes
+together with a death may be due to that death, and one cause may lead to several deaths in short
+order (all ranks of a node die with it). So no rank gets the right before SETTLE_S have passed
+without an open death.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class Claim:
     """A rank asks to report an error.
 
     Attributes:
-        since: time.monotonic(). attempt: of the program, in which the error was raised; 0: none.
+        since: when, by time.monotonic(). attempt: the attempt in which the error was raised; 0:
+            none.
     """
 
     since: float
@@ -43,28 +44,29 @@ class ErrorClaims:
         self.waiting: list[Claim] = []
 
     def add(self, peer: Peer, attempt: int) -> None:
-        """A rank asks; an error of an attempt that is over is nobody's."""
+        """Note that a rank asks; an error of an attempt that is over does not count."""
         if not 0 < attempt < self.ranks.attempt:
             self.waiting.append(Claim(time.monotonic(), peer, attempt))
 
     def release(self, peer: Peer) -> None:
-        """The error of this rank is not the job's, or not any more."""
+        """Note that this rank's error is not the job's, or not any more."""
         if self.ranks.owner == peer.rank:
             self.ranks.owner = None
         self.waiting = [claim for claim in self.waiting if claim.peer is not peer]
 
     def begin_attempt(self, number: int) -> None:
-        """All have gone back: no error of an earlier attempt is the job's."""
+        """Note that all have gone back: an error of an earlier attempt is not the job's any
+        more."""
         if number > self.ranks.attempt:
             self.ranks.attempt, self.ranks.owner = number, None
             self.waiting = [claim for claim in self.waiting if claim.attempt >= number]
 
     def may_end_job(self, peer: Peer) -> bool:
-        """No other rank reports an error."""
+        """Say whether no other rank reports an error."""
         return self.ranks.owner in (None, peer.rank)
 
     def grant(self) -> None:
-        """Answer all who have asked, once it is clear that no death caused their errors."""
+        """Answer all ranks that have asked, once it is clear that no death caused their errors."""
         now = time.monotonic()
         while self.waiting and now - self.waiting[0].since > SETTLE_S and not self.ranks.deaths:
             claim = self.waiting.pop(0)

@@ -1,4 +1,4 @@
-"""Tells why a job ends, and returns the exit status that goes with it."""
+"""Tells why a job ends, and returns the corresponding exit status."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tell_not_started(launch: Launch, reason: str) -> int:
 
 
 def tell_own_end(end: JobEnd) -> int:
-    """Say why the job ends by a process that ended itself."""
+    """Say why the job ends because of a process that ended itself."""
     if end.words:
         tell(end.words, needed=True)
     return end.status

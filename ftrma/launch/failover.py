@@ -1,6 +1,6 @@
 """Carries a job over several nodes from one launch to the next: facts, deaths, cleaning up.
 
-The supervisor looks after its own machine; this module is about the other nodes.
+The supervisor looks after its own machine; this module looks after the other nodes.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from .rankstate import RankState
 def past(
     directory: Path, options: settings.Options, begun_from: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Facts for the ranks of a launch: groups and committed version of the launches before.
+    """Return the facts for the ranks of a launch: groups and committed version of the launches
+    before.
 
-    The text of the topology file is among them, since not every node may have the file; and the
-    key of files of checkpoints, since the user's own may be another one there.
+    They include the text of the topology file, since some nodes may not have the file, and the key
+    for files of checkpoints, since the user may have a different key there.
 
     Args:
         begun_from: see `Job.begun_from`.
@@ -53,12 +54,12 @@ def past(
 
 
 def trace_file(directory: Path, of: str, clock: str) -> BinaryIO:
-    """Make a file for the trace of a rank; its name has the clock of the trace.
+    """Make a file for the trace of a rank; its name contains the clock of the trace.
 
     Args:
-        of: the rank; for a process that came later with its attempt, since numbers come again.
+        of: the rank; for a process that came later also its attempt, since numbers are used again.
     """
-    from ..trace.records import CLOCK_MARK  # with NumPy, which most jobs' supervisors do without
+    from ..trace.records import CLOCK_MARK  # it needs NumPy, which most supervisors do not load
 
     path = directory / f"trace-{of}{CLOCK_MARK}{clock.replace('/', '_')}"
     private.write(path, b"")
@@ -67,7 +68,7 @@ def trace_file(directory: Path, of: str, clock: str) -> BinaryIO:
 
 @functools.cache
 def _text(path: str) -> str:
-    """Text of a file, as it was at the first launch: the machine stays the same."""
+    """Return the text of a file as it was at the first launch: the machine stays the same."""
     return read_text(Path(path))
 
 
@@ -75,7 +76,7 @@ def cause_of(
     links: RankLinks, directory: Path, options: settings.Options, reason: str,
     lost: Sequence[Peer] = (),
 ) -> Cause:
-    """Put the deaths of a launch into the job's story, and disarm the rules that struck.
+    """Put the deaths of a launch into the job's story, and drop the rules that have struck.
 
     Args:
         lost: processes of the host whose loss has ended the launcher.
@@ -102,7 +103,8 @@ def cause_of(
 
 
 def own_deaths(ranks: RankState, reason: str, lost: Sequence[Peer]) -> list[Peer]:
-    """The open deaths that are failures; a launcher that ended has taken all other ranks along."""
+    """Return the open deaths that are failures; a launcher that has ended took all other ranks with
+    it."""
     if not lost and reason != LAUNCHER_DIED:
         return ranks.failures()
     return [peer for peer in ranks.deaths if peer.struck or peer in lost]
@@ -126,7 +128,7 @@ def disarm(options: settings.Options, ranks: RankState) -> None:
 
 
 def first_death(ranks: RankState, deaths: Sequence[Peer], noticed_at: float) -> float:
-    """Time of the first sign of a failure, time.monotonic()."""
+    """Return when the first sign of a failure was noticed, by time.monotonic()."""
     return min([noticed_at, *(peer.heard_at or peer.died_at for peer in ranks.deaths),
                 *(peer.struck[1] for peer in deaths if peer.struck)])
 
@@ -135,7 +137,7 @@ def clean_up(links: RankLinks, directory: Path, words: list[str]) -> None:
     """Remove the job's files on nodes where no process was left to do so.
 
     Args:
-        links: of the job's last launch.
+        links: links of the job's last launch.
         directory: of the job, the same on all nodes.
         words: the launcher's options.
 

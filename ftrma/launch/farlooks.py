@@ -1,8 +1,8 @@
 """Looks at the processes of other nodes: the supervisor's end of `nodewatch`.
 
-What the nodes' agents send is put into a control file of the supervisor's own, beside the job's, so
-that a job over several nodes is looked at as one on one node is. A process of a node whose agent
-does not answer is `Doing.SILENT`.
+The words that the nodes' agents send are put into a control file of the supervisor's own, beside
+the job's. So a job over several nodes can be looked at in the same way as a job on one node. A
+process of a node whose agent does not answer is `Doing.SILENT`.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ Message = dict[str, Any]
 
 
 def seen(directory: Path, layout: Layout) -> Control | None:
-    """Open the control file for what other nodes tell, and clear it for a launch.
+    """Open the control file for the words of other nodes, and clear it for a launch.
 
     Args:
         directory: of the job.
 
     Returns:
-        None if there is no memory for it: then nobody watches.
+        None if there is no memory for it: then nothing is watched.
     """
     path = directory / nodewords.SEEN
     with contextlib.suppress(FtrmaError):
         ctl = job.open_control(path) if path.exists() else make_control(path, layout)
         if (ctl.nprocs, ctl.nchecksums) != (layout.processes, layout.checksums):
-            path.unlink()  # the launches before had more
+            path.unlink()  # the launches before had more processes
             ctl = make_control(path, layout)
         nodewords.put(ctl, nodewords.nothing(ctl))
         return ctl
@@ -54,9 +54,9 @@ class WatchedNode:
     """A node whose agent is connected.
 
     Attributes:
-        peer: the connection. words: of the job, as the node has said last.
-        heard_at: when it said something last, time.monotonic().
-        answers: to the questions that are open, by number; None: not yet.
+        peer: the connection. words: words of the job, as the node has sent them last.
+        heard_at: when it last sent something, by time.monotonic().
+        answers: answers to open questions, by number; None: not yet answered.
     """
 
     peer: Peer
@@ -66,16 +66,16 @@ class WatchedNode:
 
 
 class FarLooks:
-    """Keeps what nodes tell, and asks them; see `processlooks.ProcessLooks`.
+    """Keeps what nodes send, and asks them; see `processlooks.ProcessLooks`.
 
     Args:
-        ctl: control file for what is told; None: there is none.
+        ctl: control file for what nodes send; None if there is none.
         send: sends a line to a peer.
-        pump_until: serves all connections until a condition holds, or for so many seconds.
+        pump_until: serves all connections until a condition holds, or for a number of seconds.
 
     Attributes:
-        look_s: seconds between two looks of a node. watched: it is wanted that hangs are found.
-        nodes: those that are connected, by number.
+        look_s: seconds between two looks of a node. watched: whether hanging slots are to be found.
+        nodes: the connected nodes, by number.
     """
 
     def __init__(
@@ -90,12 +90,12 @@ class FarLooks:
     # -- what comes ---------------------------------------------------------------------------
 
     def greet(self, peer: Peer) -> None:
-        """A node's agent has connected."""
+        """Register a node's agent that has connected."""
         self.nodes[peer.rank] = WatchedNode(peer, heard_at=time.monotonic())
         self.send(peer, "hello", look_s=self.look_s)
 
     def gone(self, peer: Peer) -> None:
-        """The connection of an agent has ended."""
+        """Note that the connection of an agent has ended."""
         if (node := self.nodes.get(peer.rank)) and node.peer is peer:
             del self.nodes[peer.rank]
             self._put_job()
@@ -117,7 +117,7 @@ class FarLooks:
             node.answers[number] = message
 
     def _put_job(self) -> None:
-        """Take the words that are equal on all nodes from the first node that is reached."""
+        """Take the words that are equal on all nodes from the first connected node."""
         if self.nodes and self.ctl is not None:
             nodewords.put(self.ctl, self.nodes[min(self.nodes)].words)
 
@@ -125,7 +125,7 @@ class FarLooks:
 
     @property
     def known(self) -> bool:
-        """Words of all processes have come."""
+        """Say whether the words of all processes have come."""
         ctl = self.ctl
         return ctl is not None and all(ctl.proc[p].pid for p in range(ctl.nprocs))
 
@@ -152,10 +152,10 @@ class FarLooks:
         self._ask("kill", [*procs], timeouts.SILENT.s)
 
     def _ask(self, what: str, procs: list[Proc], patience_s: float) -> list[Message]:
-        """Ask the nodes of these processes, and wait; a node that is silent is not asked.
+        """Ask the nodes of these processes, and wait; silent nodes are not asked.
 
         Returns:
-            The answers that have come.
+            The answers that have come in time.
         """
         assert self.ctl is not None
         now, number = time.monotonic(), self.number + 1

@@ -1,9 +1,10 @@
-"""Decides what a job goes on with where hosts are lost: on which of the others how many processes.
+"""Decides with what a job goes on when hosts are lost: how many processes on which other hosts.
 
-A job keeps its strength as long as it may: the hosts that are left take all processes, those first
-that have slots to spare. With ``--oversubscribe no`` a host has no more processes than its slots.
-Then the job gives up spares first, and after them checksum ranks, of each group equally many, down
-to one. It is given up itself only where the slots and one checksum rank of each group have no room.
+A job keeps its strength as long as it may: the remaining hosts take all processes, and those with
+free slots are filled first. With ``--oversubscribe no`` a host gets no more processes than it has
+slots. Then the job gives up spares first, and after them checksum ranks, equally many of each
+group, down to one. The job itself is given up only if there is no room for the slots and one
+checksum rank of each group.
 """
 
 from __future__ import annotations
@@ -21,22 +22,23 @@ class Room:
     """The room that the hosts of a job have for its processes.
 
     Attributes:
-        slots: of each host, by its name for the launcher; None: they are not known, and all hosts
-            take equally many processes.
-        oversubscribe: hosts may have more processes than slots.
+        slots: slots of each host, by the launcher's name for the host; None: they are not known,
+            and all hosts take equally many processes.
+        oversubscribe: whether hosts may have more processes than slots.
     """
 
     slots: Mapping[str, int] | None = None
     oversubscribe: bool = True
 
     def of(self, hosts: Sequence[str]) -> int | None:
-        """Slots of some hosts together; None where they are not known."""
+        """Return the total slots of some hosts; None if they are not known."""
         if self.slots is None or not {*hosts} <= {*self.slots}:
             return None
         return sum(self.slots[host] for host in hosts)
 
     def taken(self, hosts: Sequence[str], together: bool = False) -> list[str]:
-        """The hosts that a launch takes: all, or the largest one if its processes stay together."""
+        """Return the hosts that a launch takes: all, or the largest one if its processes stay
+        together."""
         if not together or not hosts:
             return [*hosts]
         slots = self.slots or {}
@@ -45,7 +47,8 @@ class Room:
     def fitted(
         self, layout: Layout, hosts: Sequence[str], together: bool = False
     ) -> Layout | None:
-        """The layout with which a job goes on on some hosts; None if there is no room for it.
+        """Return the layout with which a job continues on some hosts; None if there is no room for
+        one.
 
         Args:
             together: all processes go to one host.
@@ -54,10 +57,10 @@ class Room:
         return layout if self.oversubscribe or room is None else fit(layout, room)
 
     def layout_on(self, layout: Layout, hosts: Sequence[str], together: bool = False) -> Layout:
-        """The layout with which a job goes on on some hosts; arguments: see `fitted`.
+        """Return the layout with which a job continues on some hosts; arguments: see `fitted`.
 
         Raises:
-            NotRecoverable: there is no room for it; the remedy is named.
+            NotRecoverable: there is no room for the job; the error names the remedy.
         """
         fitted, hosts = self.fitted(layout, hosts, together), self.taken(hosts, together)
         if fitted is None:
@@ -70,8 +73,8 @@ class Room:
 
     def words_on(self, words: Sequence[str], processes: int, hosts: Sequence[str],
                  together: bool = False) -> list[str]:
-        """The launcher's options for so many processes on some hosts."""
-        if together:  # the first host takes them
+        """Return the launcher's options for so many processes on some hosts."""
+        if together:  # the first host takes all of them
             first = self.taken(hosts, together)
             return on_hosts(words, list(dict.fromkeys((*first, *hosts))), processes, together=True)
         if self.slots is None or self.of(hosts) is None:
@@ -81,7 +84,7 @@ class Room:
     def told(
         self, before: Layout, now: Layout, hosts: Sequence[str], together: bool = False
     ) -> str:
-        """Say what a job goes on with on these hosts; empty if that is nothing new."""
+        """Say with which layout a job continues on these hosts; empty if it is unchanged."""
         hosts = self.taken(hosts, together)
         room = self.of(hosts)
         if now != before:
@@ -97,9 +100,10 @@ UNKNOWN = Room()
 
 
 def fit(layout: Layout, room: int) -> Layout | None:
-    """Make a layout smaller until it has no more processes than there is room; None if it cannot.
+    """Shrink a layout until it has no more processes than there is room for; None if that is not
+    possible.
 
-    Spares are given up before checksum ranks, and no more of either than need be.
+    Spares are given up before checksum ranks, and no more of either than necessary.
     """
     for strength in range(layout.strength, 0, -1):
         spares = room - layout.slots - layout.groups * strength
@@ -110,7 +114,7 @@ def fit(layout: Layout, room: int) -> Layout | None:
 
 
 def shares(slots: Mapping[str, int], processes: int) -> dict[str, int]:
-    """Share processes out to hosts: evenly to free slots, then by the number of slots."""
+    """Distribute processes over hosts: evenly over free slots, then by the number of slots."""
     taken = dict.fromkeys(slots, 0)
     for _ in range(processes):
         free = [host for host in slots if taken[host] < slots[host]]
@@ -122,7 +126,7 @@ def shares(slots: Mapping[str, int], processes: int) -> dict[str, int]:
 
 
 def left_of(before: Layout, now: Layout) -> str:
-    """Say how much a layout has of what the one before had more of."""
+    """Say how many checksum ranks and spares a layout has, if the one before had more."""
     parts = []
     if now.spares < before.spares:
         parts.append(f"{now.spares} of {before.spares} spares")
@@ -132,5 +136,5 @@ def left_of(before: Layout, now: Layout) -> str:
 
 
 def has(hosts: Sequence[str]) -> str:
-    """The verb behind some hosts."""
+    """Return the verb that follows the names of some hosts."""
     return "has" if len(hosts) == 1 else "have"

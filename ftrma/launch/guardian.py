@@ -2,10 +2,10 @@
 
     python guardian.py DIRECTORY DESCRIPTOR
 
-SIGKILL leaves the supervisor no time. The kernel kills the launcher and the ranks with it, but not
-the processes that ranks have started, and nobody would remove the session directory. So the
-supervisor starts this file as a separate process, the guardian, which waits at a pipe whose other
-end only the supervisor has. When the pipe closes without a word, the guardian ends the job's
+SIGKILL leaves the supervisor no time to clean up. The kernel kills the launcher and the ranks with
+it, but not the processes that ranks have started, and nobody would remove the session directory. So
+the supervisor starts this file as a separate process, the guardian, which waits at a pipe whose
+other end only the supervisor has. When the pipe closes without a word, the guardian ends the job's
 processes and removes its session directories. The job's directory stays, with the vaults, for
 ``ftrma run --resume``.
 
@@ -27,7 +27,8 @@ DISMISSED = b"x"
 
 
 def kill_all_of(directory: Path) -> None:
-    """Kill all processes with this job's mark, until none is left that could start others."""
+    """Kill all processes with this job's mark, repeatedly, until none is left that could start
+    others."""
     mark = f"FTRMA_JOB={directory}".encode()
     found = True
     while found:
@@ -65,13 +66,15 @@ class Guardian:
 
     Args:
         directory: of the job.
-        lock: descriptor of the job's lock: while the guardian works, the job is not dead.
+        lock: descriptor of the job's lock; while the guardian works, the job does not count as
+            dead.
     """
 
     def __init__(self, directory: Path, lock: int) -> None:
         end, self.pipe = os.pipe()
         # The guardian has a session of its own, so that neither Ctrl-C nor a kill of the process
-        # group ends it; without the variable, the end of a job around this one does not either.
+        # group ends it. It does not inherit the mark of a job inside which this job runs, so the
+        # end of that job does not end it either.
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, str(directory), str(end)], pass_fds=[end, lock],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

@@ -1,9 +1,9 @@
 """Requests of ``ftrma halt`` to a living job, and the job's answer: two files in its directory.
 
-The command writes a request, the supervisor looks for it ten times a second, obeys, and writes down
-which ends it has in mind; the command waits for that. Both files are replaced as a whole. The
-directory is open to its owner alone, and both sides look whose it is (`host.private`), so who can
-write a request is the user whose job it is.
+The command writes a request. The supervisor looks for it ten times a second, obeys, and writes down
+which ends it plans; the command waits for that. Both files are replaced as a whole. The directory
+is open only to its owner, and both sides check who owns it (`host.private`), so only the job's user
+can write a request.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ REQUEST, STATE = "halt", "ends"
 
 @dataclass(frozen=True)
 class HaltRequest:
-    """One request; the newest one takes the place of those before.
+    """One request; the newest one replaces those before.
 
     Attributes:
-        after: moment from which on the job is to end, seconds since 1970; 0: at once.
-        checkpoints: number of checkpoints that are to pass before.
+        after: time from which on the job is to end, in seconds since 1970; 0: at once.
+        checkpoints: number of checkpoints that are to be taken before the end.
         now: do not wait for a checkpoint.
-        unset: withdraw the requests before, and ask for nothing.
-        number: tells it from others.
+        unset: withdraw earlier requests, and ask for nothing.
+        number: distinguishes the request from others.
     """
 
     after: float = 0.0
@@ -42,13 +42,13 @@ class HaltRequest:
 
 @dataclass(frozen=True)
 class EndsInMind:
-    """The ends that a job's supervisor has in mind, as it says them to ``ftrma halt``.
+    """The ends that a job's supervisor plans, as it tells them to ``ftrma halt``.
 
     Attributes:
-        limit: moment of ``--time-limit``, seconds since 1970; 0: there is none.
-        margin_s: seconds before it in which the last checkpoint is taken.
-        request: the newest request that was taken; None: none was.
-        why: why the job ends behind its next checkpoint; empty: it does not yet.
+        limit: time at which ``--time-limit`` is reached, in seconds since 1970; 0: there is none.
+        margin_s: seconds before the limit in which the last checkpoint is taken.
+        request: the newest request that was taken; None if there was none.
+        why: why the job ends behind its next checkpoint; empty if it does not end yet.
         saves: where its checkpoints go, in words.
     """
 
@@ -65,16 +65,16 @@ def ask(directory: Path, request: HaltRequest) -> None:
 
 
 def requested(directory: Path, seen: tuple[int, int]) -> tuple[HaltRequest | None, tuple[int, int]]:
-    """Read the request, if there is another one than before.
+    """Read the request, if there is a new one.
 
     Args:
-        seen: the mark that came with the request before; (0, 0): none came.
+        seen: the mark that was returned with the request before; (0, 0) if there was none.
 
     Returns:
-        The request, None if there is no other one, and its mark.
+        The request, or None if there is no new one, and its mark.
 
     Raises:
-        FtrmaError: somebody has written something else there; `seen` is to be `mark` then.
+        FtrmaError: the file contains something else; then pass its `mark` as `seen` the next time.
     """
     path = directory / REQUEST
     found = mark(path)
@@ -90,7 +90,8 @@ def requested(directory: Path, seen: tuple[int, int]) -> tuple[HaltRequest | Non
 
 
 def mark(path: Path) -> tuple[int, int]:
-    """Something that tells one file of this name from the next; (0, 0): there is none."""
+    """Return a mark that distinguishes a file of this name from the next one; (0, 0) if there is
+    none."""
     try:
         status = path.lstat()
     except OSError:
@@ -99,19 +100,19 @@ def mark(path: Path) -> tuple[int, int]:
 
 
 def forget(directory: Path) -> None:
-    """Remove a request: the job begins, or has ended."""
+    """Remove a request, since the job begins or has ended."""
     with contextlib.suppress(OSError):
         (directory / REQUEST).unlink()
 
 
 def tell_state(directory: Path, state: EndsInMind) -> None:
-    """Write down the ends that the supervisor has in mind; nothing, if there is no memory."""
+    """Write down the ends that the supervisor plans; do nothing if there is no memory."""
     with contextlib.suppress(OSError):
         private.replace(directory / STATE, json.dumps(asdict(state)).encode())
 
 
 def state_of(directory: Path) -> EndsInMind | None:
-    """Read the ends that a job's supervisor has in mind; None: it has not said any."""
+    """Read the ends that a job's supervisor plans; None if it has not written any."""
     try:
         found = _read(directory / STATE)
         if found.get("request"):
@@ -122,7 +123,7 @@ def state_of(directory: Path) -> EndsInMind | None:
 
 
 def _numbers(found: dict[str, Any]) -> dict[str, Any]:
-    """Fields of a request, each of its type."""
+    """Return the fields of a request, each checked for its type."""
     kinds = {"after": float, "checkpoints": int, "now": bool, "unset": bool, "number": str}
     for name, value in found.items():
         if name not in kinds or not isinstance(value, (kinds[name], int)):

@@ -1,6 +1,6 @@
 """Checks of this host before a launch: limits, shared memory and directories.
 
-A launcher that lacks one of them fails without saying which, or names something else.
+If one of them is lacking, the launcher fails without saying which, or names something else.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ INODES, INODES_EACH = 20, 4
 
 
 def check(processes: int) -> None:
-    """Refuse a host that lacks something which a launch needs.
+    """Refuse a host that lacks something that a launch needs.
 
     Args:
-        processes: of the launch on this node, as far as they are known.
+        processes: number of the launch's processes on this node, as far as it is known.
 
     Raises:
-        FtrmaError: it says what is lacking, how much there is, and what helps.
+        FtrmaError: something is lacking; the error says what, how much there is, and what helps.
     """
     for problem in (_proc, _directory, _files, _tasks, _shared_memory):
         for why in problem(processes):
@@ -64,13 +64,13 @@ def _limited(limit: int, needed: int, flag: str, what: str) -> Iterator[str]:
 
 
 def _files(processes: int) -> Iterator[str]:
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # the supervisor asks for all of it
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # the supervisor raises its limit to this
     yield from _limited(hard, FILES + FILES_EACH * processes, "n", "open files")
 
 
 def _tasks(processes: int) -> Iterator[str]:
     if not os.geteuid():
-        return  # the kernel does not count root's
+        return  # the kernel does not limit root
     mine = sum(1 for path in Path("/proc").glob("[0-9]*/task/*") if _is_mine(path.lstat))
     soft = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     yield from _limited(soft, mine + TASKS + TASKS_EACH * processes, "u",

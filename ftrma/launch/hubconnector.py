@@ -1,7 +1,7 @@
 """Connects a spoke's agent to the hub of the mirror, in a thread, while the agent serves on.
 
-Whenever the spoke is alone, the thread tries again and again until there is a connection: a hub's
-agent that dies is followed by another one at the same address.
+Whenever the spoke has no connection, the thread tries again and again until there is one: if a
+hub's agent dies, another one follows at the same address.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ..host.errors import FtrmaError
 from ..host.key import Key
 from ..native import wire
 
-AGAIN_S = 0.01  # between tries
+AGAIN_S = 0.01  # time between tries
 
 
 class HubConnector:
-    """Connects a spoke's agent to the hub, as often as it is alone.
+    """Connects a spoke's agent to the hub whenever it has no connection.
 
     Args:
         key: of the job.
-        node: of the spoke; regions: a hash of what it mirrors.
+        node: the spoke's node; regions: a hash of what it mirrors.
 
     Attributes:
-        hub: where the hub is; None: that is not known yet.
+        hub: address of the hub; None if it is not known yet.
         bell: becomes readable when there is something to take.
     """
 
@@ -40,13 +40,13 @@ class HubConnector:
         self.hub: link.Address | None = None
         self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.never = os.eventfd(0, os.EFD_CLOEXEC)  # an alarm that never rings
-        self.asked = False  # for a connection that has not been taken
+        self.asked = False  # a connection is wanted and was not taken yet
         self.wanted: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.made: queue.SimpleQueue[int | str] = queue.SimpleQueue()  # a descriptor, or a refusal
         self.thread: threading.Thread | None = None
 
     def take(self, agent: wire.Agent) -> None:
-        """Give the agent a connection that was made, or have one made if there is none.
+        """Give the agent a connection that was made, or have one made if it has none.
 
         Raises:
             FtrmaError: the hub has refused this spoke, or they do not understand each other.
@@ -75,10 +75,11 @@ class HubConnector:
                 time.sleep(AGAIN_S)
             self.made.put(made)
             os.eventfd_write(self.bell, 1)
-            time.sleep(AGAIN_S)  # a connection that breaks at once is not made anew at once
+            time.sleep(AGAIN_S)  # wait, in case connections break at once again and again
 
     def _try(self) -> int | str | None:
-        """One try at each address of the hub: a descriptor, or why it is refused."""
+        """Try each address of the hub once; return a descriptor, or why the connection is
+        refused."""
         hub = self.hub
         assert hub
         began = time.monotonic()
@@ -92,7 +93,7 @@ class HubConnector:
                     self.splits.note(hub.host, began, reached=True)
                     return fd
                 socket.socket(fileno=fd).close()
-                if answer.get("host") == hub.host:  # not another host of this address
+                if answer.get("host") == hub.host:  # and not another host with this address
                     return str(answer.get("why", "refused"))
             self.splits.note(hub.host, began, reached=False)
         return None

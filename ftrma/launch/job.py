@@ -1,4 +1,4 @@
-"""The data that all launches of a job share, and the cause of a next launch."""
+"""Data that all launches of a job share, and the cause of a next launch."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Cause:
 
     Attributes:
         reason: in words.
-        slots: that died.
-        died_at, noticed_at: on the supervisor's monotonic clock, s.
-        hosts: on which the job has run so far. addresses: name and address of each.
-        attempt: number of the next launch's first one.
-        homes: kind, number and host of each role, as they were known last; a role has several hosts
-            if a launch ended before it had moved all roles.
-        one_node: the program needs all processes on one node.
+        slots: the slots that died.
+        died_at, noticed_at: times on the supervisor's monotonic clock, in seconds.
+        hosts: the hosts on which the job has run so far. addresses: name and address of each.
+        attempt: number of the next launch's first attempt.
+        homes: kind, number and host of each role, as last known; a role has several hosts if a
+            launch ended before it had moved all roles.
+        one_node: whether the program needs all processes on one node.
     """
 
     reason: str
@@ -63,22 +63,24 @@ class Job:
     """The data that all launches of a job share.
 
     Attributes:
-        directory: in shared memory. key: of the job.
-        program: its words, see `program.script`.
-        hash_seed: PYTHONHASHSEED of its processes; "": it follows from the key.
-        begun_from: over several nodes, the checkpoint in files that it begins from: directory,
-            entry, version, and number of the attempt; None: it begins at the program's start.
-        stdin: the user's.
+        directory: the job's directory in shared memory. key: the job's key.
+        program: the program's words, see `program.script`.
+        hash_seed: PYTHONHASHSEED of its processes; if empty, it is derived from the key.
+        begun_from: over several nodes, the checkpoint in files from which the job begins:
+            directory, entry, version, and number of the attempt; None: it begins at the program's
+            start.
+        stdin: the user's stdin.
         words: the user's options for the launcher, as the next launch takes them.
-        layout: of the next launch; first_layout: of the first one.
-        room: of the hosts of the first launch.
-        cause: of a next launch over several nodes; None otherwise.
-        relayed: a lost node does not end the newest launch, see `relays`.
-        relaunches: launches after the first one, of this ``ftrma run``.
-        ends: those that are asked for.
-        ended: tells if the user has asked for the end.
-        paces: of the slots, see `pace`.
-        begin_from_older: see `resuming`; takes why the program has refused what came from files.
+        layout: layout of the next launch; first_layout: that of the first launch.
+        room: room on the hosts of the first launch.
+        cause: cause of a next launch over several nodes; None otherwise.
+        relayed: the loss of a node does not end the newest launch, see `relays`.
+        relaunches: number of launches after the first one, by this ``ftrma run``.
+        ends: ends that are asked for.
+        ended: says whether the user has asked for the end.
+        paces: the slots' paces, see `pace`.
+        begin_from_older: see `resuming`; its argument is why the program has refused what came from
+            files.
     """
 
     directory: Path
@@ -109,11 +111,11 @@ class Job:
 
     @property
     def first_words(self) -> list[str]:
-        """The user's options for the launcher, with all hosts of the first launch."""
+        """Return the user's options for the launcher, with all hosts of the first launch."""
         return split_mpirun(self.options.mpirun)
 
     def go_on_with(self, words: list[str], layout: Layout) -> None:
-        """Have the next launch take these options for the launcher, and these roles."""
+        """Make the next launch use these options for the launcher, and these roles."""
         before, self.words, self.layout = self.layout, words, layout
         if layout != before:
             self.options.checksums, self.options.spares = layout.checksums, layout.spares
@@ -122,24 +124,24 @@ class Job:
 
     @property
     def ctl(self) -> Control:
-        """The control file of the newest launch."""
+        """Return the control file of the newest launch."""
         return job.open_control(self.directory / "control")
 
     def vault(self, proc: int) -> Path:
-        """File of the vault that a process of the newest launch keeps, on this node."""
+        """Return the path of the vault that a process of the newest launch keeps on this node."""
         return self.directory / f"vault-{proc}"
 
     @property
     def may_spread(self) -> bool:
-        """The next launch may run over several nodes."""
+        """Say whether the next launch may run over several nodes."""
         return self.cause is not None or not on_one_node(self.words)
 
     @property
     def bind(self) -> Bind | None:
-        """The place to listen for the next launch's ranks; None: nobody connects."""
+        """Return where to listen for the next launch's ranks; None if nobody connects."""
         return self.options.bind if self.may_spread else None
 
     @property
     def exhausted(self) -> bool:
-        """The job has been launched again as often as the user allows."""
+        """Say whether the job has been launched again as often as the user allows."""
         return self.relaunches == self.options.max_relaunch

@@ -1,12 +1,12 @@
-"""Tells where a job is, from its shared memory and its story; nothing is asked of the job.
+"""Tells where a job is, from its shared memory and its story, without asking the job.
 
 `look` reads the job's directory on this node: the control file (`native.controlimage`), the heads
-of the slots' logs, the story, the start record. Over several nodes the control file of each node
-has the words of all of them; the story is on the node of ``ftrma run`` alone, which has a control
-file of what the nodes tell (`nodewords`).
+of the slots' logs, the story, the start record. Over several nodes each node's control file has the
+words of all nodes. Only the node of ``ftrma run`` has the story, and also a control file with the
+words that the nodes' agents have sent (`nodewords`).
 
-Words are read one by one while the job changes them, so two of them may be of two moments: a slot
-may be seen dead in a job that is seen whole. The next look is right.
+Words are read one by one while the job changes them, so two of them may be from different moments:
+a slot may appear dead in a job that appears whole. The next look is right.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class SlotStatus:
     """The place and state of a slot.
 
     Attributes:
-        group: of the slot. pid: of its process. node: number of the process's node.
+        group: the slot's group. pid: pid of its process. node: number of the process's node.
         state: "computes", "in MPI", "waits" (for others), "checkpoints", "is replayed",
             "is stopped" (by a signal or a debugger), "has ended", "died" or "is not there yet".
-        waits_in: in what it waits, in words; empty if it does not. awaited: the slot that it waits
-            for first; None: none, or it is not known which.
-        step: safepoints that it has passed, see `stepcount`; steps that a framework has counted, if
-            it is told of deaths.
+        waits_in: in which call it waits, in words; empty if it does not wait. awaited: the first
+            slot that it waits for; None if there is none, or if it is not known.
+        step: safepoints that it has passed, see `stepcount`; if a framework is told of deaths, the
+            steps that the framework has counted.
         log_bytes: memory that its access logs use; None if they are on another node.
         log_peak_bytes: most that they have used.
     """
@@ -80,36 +80,38 @@ class SlotStatus:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """The state of a job. Times are in seconds; None: not known, or not there.
+    """The state of a job. Times are in seconds. None means unknown, or not there.
 
     Attributes:
-        job: name of its directory. program: its words. supervisor: pid of ``ftrma run``.
+        job: name of its directory. program: the program's words. supervisor: pid of ``ftrma run``.
         state: "starting", "running", "repairing", "replaying", "halting", "ending", or
             "left behind": its ``ftrma run`` was killed, and no process is left.
-        began: when it began, seconds since 1970; None on a node without its story, which knows
-            of the slots alone. seconds: since then.
-        slots, checksums, spares, groups, strength: of the layout; a group survives `strength`
-            losses at a time.
-        spares_left: living processes without a role.
-        checksums_given_up, spares_given_up: since the job began, as hosts were lost.
-        degraded: groups that lack redundancy now. worst_lack: most members that a group lacks.
-        version: of the newest checkpoint; 0: the program's start. checkpoint_age_s: since it.
-        spilled: newest version in files; 0: none. spill_age_s: since that checkpoint.
-        protected_bytes: by the newest checkpoint, of all slots.
-        step: the least of all slots; that of slot 0 if a framework is told of deaths.
-        steps_per_s: since the last checkpoint or recovery, or, in `ftrma status --watch`, since the
-            last look.
-        checkpoints: number of each kind. deaths: of each role. recoveries: of each kind; "reseat"
-            is that of a checksum rank.
-        launches: of the job so far.
-        log_budget_bytes: of each slot.
+        began: when it began, in seconds since 1970; None on a node without its story, where only
+            the slots are known. seconds: time since then.
+        slots, checksums, spares, groups, strength: numbers of the layout; a group survives
+            `strength` losses at a time.
+        spares_left: number of living processes without a role.
+        checksums_given_up, spares_given_up: how many were given up since the job began, because
+            hosts were lost.
+        degraded: number of groups that lack redundancy now. worst_lack: most members that a group
+            lacks.
+        version: the newest checkpoint; 0: the program's start. checkpoint_age_s: time since it.
+        spilled: newest version in files; 0: none. spill_age_s: time since that checkpoint.
+        protected_bytes: size of the newest checkpoint, over all slots.
+        step: the smallest step of all slots; that of slot 0 if a framework is told of deaths.
+        steps_per_s: rate since the last checkpoint or recovery, or, in `ftrma status --watch`,
+            since the last look.
+        checkpoints: number of each kind. deaths: number for each role. recoveries: number of each
+            kind; "reseat" is the recovery of a checksum rank.
+        launches: number of launches so far.
+        log_budget_bytes: budget of each slot's logs.
         effective: the account of the job's time.
         loss_s: work that a rollback would throw away now. repair_s: mean time of the recoveries so
             far, without their replay.
-        stalls: times that slots hung, with ``--stall``. hangs: which hang now, and where, in words;
-            empty if none does.
+        stalls: how often slots hung, with ``--stall``. hangs: which slots hang now, and where, in
+            words; empty if none hangs.
         ends: why and when it is to end, in words; empty if nobody has asked for its end.
-        each_slot: all slots; empty if they are on other nodes, of which nothing was heard yet.
+        each_slot: all slots; empty if they are on other nodes, from which nothing was heard yet.
     """
 
     job: str
@@ -149,19 +151,19 @@ class JobStatus:
     each_slot: Sequence[SlotStatus]
 
     def plain(self) -> dict[str, Any]:
-        """All of it for JSON."""
+        """Return the status for JSON."""
         return {**asdict(self), "effective": self.effective.plain()}
 
 
 def jobs() -> Iterator[Path]:
-    """Directories of this user's jobs on this node, living and dead."""
+    """Yield the directories of this user's jobs on this node, living and dead."""
     for directory in deadjobs.directories():
         if control_of(directory):
             yield directory
 
 
 def control_of(directory: Path) -> Path | None:
-    """Control file of a job on this node; None if there is none."""
+    """Return the control file of a job on this node; None if there is none."""
     seen = directory / nodewords.SEEN
     for path in (directory / socket.gethostname() / "control", seen, directory / "control"):
         if path.exists() and (path != seen or knows_slots(path)):
@@ -170,7 +172,7 @@ def control_of(directory: Path) -> Path | None:
 
 
 def knows_slots(path: Path) -> bool:
-    """True if a control file has words of a job's processes."""
+    """Say whether a control file has words of a job's processes."""
     with control_image(path) as ctl:
         return any(ctl.proc[p].pid for p in range(ctl.nprocs))
 
@@ -179,11 +181,11 @@ def look(directory: Path, events: Sequence[Event], now: float) -> JobStatus:
     """Read where a job is.
 
     Args:
-        events: of its story.
+        events: events of its story.
         now: seconds since 1970.
 
     Raises:
-        FtrmaError: what is there is no job of this version. OSError: the job has ended meanwhile.
+        FtrmaError: the directory is no job of this version. OSError: the job has ended meanwhile.
     """
     path = control_of(directory)
     if path is None:
@@ -200,9 +202,9 @@ def look(directory: Path, events: Sequence[Event], now: float) -> JobStatus:
         each = list(each_slot(ctl, roles, path.parent, steps.base, here=here)) if known else []
         version = int(ctl.commit >> 1) if known else max(committed, default=0)
         newest, files = committed.get(version), committed.get(int(ctl.spilled))
-        told = bool(ctl.claim & CLAIM_TOLD)  # then slot 0 counts: others may be dead
+        told = bool(ctl.claim & CLAIM_TOLD)  # then only slot 0 counts, since others may be dead
         step = each[0].step if told and each else min((slot.step for slot in each), default=0)
-        # A framework does not begin an attempt where a checkpoint says.
+        # A framework's attempt does not begin at the step of a checkpoint.
         counted = each and not (told and any(isinstance(e, Recovery) for e in events))
         return JobStatus(
             **of_story(events, ctl.nslots, version, start.began if start else None, now),
@@ -225,10 +227,10 @@ def look(directory: Path, events: Sequence[Event], now: float) -> JobStatus:
 def of_story(
     events: Sequence[Event], slots: int, version: int, made: float | None, now: float
 ) -> dict[str, Any]:
-    """The attributes of `JobStatus` that a job's story tells.
+    """Return the attributes of `JobStatus` that follow from a job's story.
 
     Args:
-        slots, version: of the job, and its newest checkpoint.
+        slots, version: number of the job's slots, and its newest checkpoint.
         made: when the job was made, if that is known here.
     """
     since = began(events, now if made is None else made)
@@ -239,7 +241,7 @@ def of_story(
     repairs = [e.seconds - e.phases.replay for e in recovered]
     taken = [e for e in events if isinstance(e, Checkpoint)]
     fewer = [e for e in events if isinstance(e, Degraded)]
-    lost_from: dict[int, Event] = {}  # by version: its checkpoint, or the first entry with it
+    lost_from: dict[int, Event] = {}  # by version: its checkpoint, or the first entry from it
     for event in events:
         if isinstance(event, Checkpoint) and event.slot is None:
             lost_from[event.version] = event
@@ -259,7 +261,7 @@ def of_story(
 
 
 def age_s(event: Event | None, now: float) -> float | None:
-    """Seconds since an event; None if it is not known."""
+    """Return the seconds since an event; None if the event is not known."""
     return None if event is None else max(0.0, now - event.time)
 
 
@@ -270,7 +272,7 @@ class _Start:
 
 
 def start_of(directory: Path) -> _Start | None:
-    """The program of a job, and when the job was made; None on a node without ``ftrma run``."""
+    """Return a job's program, and when the job was made; None on a node without ``ftrma run``."""
     path = directory / "start"
     with contextlib.suppress(FtrmaError, OSError, ValueError, KeyError, TypeError):
         program = json.loads(private.read(path))["program"]
@@ -279,7 +281,7 @@ def start_of(directory: Path) -> _Start | None:
 
 
 def hangs(events: Sequence[Event], now: float) -> str:
-    """Say which slots hang and where, as the supervisor has told; empty if none does.
+    """Say which slots hang and where, as the supervisor has reported; empty if none hangs.
 
     Args:
         now: seconds since 1970.
@@ -290,12 +292,12 @@ def hangs(events: Sequence[Event], now: float) -> str:
             still_s = event.seconds + max(0.0, now - event.time)
             return f"{event.kind} of {at} for {still_s:.0f} s: {'; '.join(event.places)}"
         if isinstance(event, Checkpoint | Recovery | Entered):
-            return ""  # the slots have come on since
+            return ""  # the slots have made progress since
     return ""
 
 
 def ends(in_mind: EndsInMind | None, now: float) -> str:
-    """Say why and when a job is to end; empty if no end is in sight.
+    """Say why and when a job is to end; empty if no end is planned.
 
     Args:
         now: seconds since 1970.
@@ -313,16 +315,16 @@ def ends(in_mind: EndsInMind | None, now: float) -> str:
 
 
 def is_alive(directory: Path) -> bool:
-    """True if some process of the job is left on this node."""
+    """Say whether some process of the job is left on this node."""
     return lock.is_shared(directory)
 
 
 def state_of(ctl: Control, known: bool, entered: bool, *, alive: bool) -> str:
-    """The state of a job, see `JobStatus`.
+    """Return the state of a job, see `JobStatus`.
 
     Args:
-        known: this node has the words of the job's processes.
-        entered: by the story, the slots have entered the program.
+        known: whether this node has the words of the job's processes.
+        entered: whether the slots have entered the program, according to the story.
     """
     if not alive:
         return LEFT_BEHIND
@@ -342,12 +344,12 @@ def state_of(ctl: Control, known: bool, entered: bool, *, alive: bool) -> str:
 def each_slot(
     ctl: Control, roles: Roles, directory: Path, base: int, *, here: bool
 ) -> Iterator[SlotStatus]:
-    """Yield where each slot is.
+    """Yield the status of each slot.
 
     Args:
         directory: of the job on this node.
-        base: steps before this attempt.
-        here: all processes are on this node.
+        base: number of steps before this attempt.
+        here: whether all processes are on this node.
     """
     for s in range(ctl.nslots):
         p, progress = ctl.proc[roles.slot_proc[s]], ctl.slots[s]
@@ -383,7 +385,8 @@ def slot_state(ctl: Control, p: Process, *, replayed: bool, here: bool) -> str:
 
 
 def lacking(ctl: Control, roles: Roles) -> dict[int, int]:
-    """The groups that lack redundancy, each with the number of members without a whole vault."""
+    """Return the groups that lack redundancy, each with the number of members without a whole
+    vault."""
     found: Counter[int] = Counter()
     for s in range(ctl.nslots):
         if not has_vault(ctl.proc[roles.slot_proc[s]]):
@@ -399,7 +402,7 @@ def has_vault(p: Process) -> bool:
 
 
 def spares(ctl: Control, roles: Roles) -> Iterator[int]:
-    """Living processes without a role."""
+    """Yield the living processes without a role."""
     holders = {roles.slot_proc[s] for s in range(ctl.nslots)}
     holders |= {roles.checksum_proc[c] for c in range(ctl.nchecksums)}
     for p in range(ctl.nprocs):

@@ -3,9 +3,9 @@
 * Ranks get the user's stdout and stderr as file descriptors over a socket, so their output passes
   through no launcher; slot 0 gets its stdin in the same way (see `standardinput`). The launcher's
   own output goes to a log, which is shown only if the job never came up.
-* Ranks of other nodes connect to the `ranklinks`. Troubles of a launch are found by `launchwatch`.
+* Ranks of other nodes connect to `ranklinks`. `launchwatch` finds out whether a launch has trouble.
 
-Invariant: after `Launch.end` none of its processes is left.
+Invariant: after `Launch.end` none of the launch's processes is left.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from .rankstate import Arrivals
 from .relays import with_relays
 
 BANNER = "-----"  # the launcher frames its explanations with such lines
-SIGNED_BYTE = 127  # a greater exit status is a negative number
+SIGNED_BYTE = 127  # an exit status above this is a negative number
 # The command is 'python -m ftrma', but never from a source directory that happens to be the current
-# one. Libraries that start threads before the program does, NumPy among them, start them with the
-# program's signals blocked: a program that blocks one to wait for it would die of it in such a
-# thread.
+# one. The program's signals are blocked at first, so that libraries which start threads before the
+# program runs, such as NumPy, start them with these signals blocked. Otherwise a program that
+# blocks a signal to wait for it would die of the signal in such a thread.
 RANK = (
     "import sys; getattr(sys.flags, 'safe_path', 0) or sys.path.pop(0); "
     "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGUSR1, signal.SIGUSR2)); "
@@ -54,15 +54,17 @@ RANK = (
 
 
 def flags() -> list[str]:
-    """Options that Python was started with (-O, -X dev, -W error), for the program's Python."""
+    """Return the options that Python was started with (-O, -X dev, -W error), for the program's
+    Python."""
     found: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     return found
 
 
 def hash_seed(key: Key) -> str:
-    """PYTHONHASHSEED of a job's processes.
+    """Return PYTHONHASHSEED for a job's processes.
 
-    A slot that is replayed or resumed so iterates over sets in the order of before.
+    With the same seed, a slot that is replayed or resumed iterates over sets in the same order as
+    before.
     """
     return str(int.from_bytes(key.tag(b"hash seed")[:4], "little"))
 
@@ -74,7 +76,7 @@ class Launch:
         made: the job.
 
     Attributes:
-        ranks: on this node, the pidfd of each pid. arrivals: of these ranks.
+        ranks: pidfd by pid of the ranks on this node. arrivals: how these ranks have arrived.
         came_up: when the launch began, time.monotonic().
     """
 
@@ -118,7 +120,7 @@ class Launch:
         rest = {name: value for name, value in os.environ.items() if name != "FTRMA_KILL"}
         env = {"PYTHONHASHSEED": made.hash_seed or hash_seed(made.key), **rest}
         env |= {**launcher_environment(), **ours, **more}
-        # The launcher takes only these variables to other nodes.
+        # The launcher passes only these variables on to other nodes.
         names = [*ours] if any("PYTHONHASHSEED" in word for word in made.words) else [
             "PYTHONHASHSEED", *ours]
         carried = [word for name in names for word in ("-x", name)]
@@ -137,7 +139,7 @@ class Launch:
     # -- the terminal -------------------------------------------------------------------------
 
     def serve_terminal(self, timeout_s: float) -> None:
-        """Hand the user's terminal to ranks that ask for it; return early when a process ends."""
+        """Give the user's terminal to ranks that ask for it; return early if a process ends."""
         poll = select.poll()
         links = self.rank_links.fileno()
         for fd in (self.socket.fileno(), links, self.mpirun_fd, *self.living):
@@ -168,7 +170,7 @@ class Launch:
     # -- what is going on ---------------------------------------------------------------------
 
     def dead(self) -> list[int]:
-        """Pids of ranks that have ended."""
+        """Return the pids of ranks that have ended."""
         if not self.ranks:
             return []
         poll = select.poll()
@@ -178,19 +180,20 @@ class Launch:
         return [by_fd[fd] for fd, _ in poll.poll(0)]
 
     def refused(self) -> str:
-        """Why a node does not take part, in words of `host.nodedirectory`; empty if all do.
+        """Return why a node does not take part, in words of `host.nodedirectory`; empty if all take
+        part.
 
-        The launcher goes on waiting for a daemon that could not be started.
+        The launcher itself goes on waiting for a daemon that could not be started.
         """
         said = self.log.read_text(errors="replace")
         return "; ".join(re.findall(r"^ftrma: error: (.*)", said, re.MULTILINE))
 
     def says_why(self) -> bool:
-        """True if the launcher or a process has said why the launch does not come up.
+        """Say whether the launcher or a process has said why the launch does not come up.
 
-        A death gives no reason, and need not happen again in the next launch. Nor need an exit of
-        the launcher without words, unless its status is an error's number, which is negative, and
-        it had started nothing.
+        A death gives no reason, and need not happen again in the next launch. The same holds for an
+        exit of the launcher without a message, unless its status is a negative error number and it
+        had started nothing.
         """
         status, said = self.mpirun.poll(), self.log.read_text(errors="replace")
         if status is None:
@@ -210,11 +213,11 @@ class Launch:
             patience_s: time for the launcher to end by itself.
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.mpirun.wait(patience_s)  # ranks that are to end by themselves do so before
+            self.mpirun.wait(patience_s)  # ranks that are to end by themselves have done so by then
         for pid, fd in self.ranks.items():
             with contextlib.suppress(OSError):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
-                os.killpg(pid, signal.SIGKILL)  # its children too
+                os.killpg(pid, signal.SIGKILL)  # together with its children
         end_launcher(self.mpirun)
         while len(self.dead()) < len(self.ranks):
             time.sleep(0.001)

@@ -16,22 +16,24 @@ class LaunchControl(Protocol):
     """Watches one launch, ends it, and prepares the next one."""
 
     def ended_slots(self) -> tuple[dict[int, OwnExit], bool, bool]:
-        """Slots whose processes have ended themselves; if others have died; if all others wait."""
+        """Return how slots' processes have ended themselves; whether others have died; whether all
+        others wait."""
 
     def program_begun(self) -> bool:
-        """The program has begun in this launch."""
+        """Say whether the program has begun in this launch."""
 
     def forward_signal(self, number: int, slots: set[int]) -> set[int]:
         """Send a signal to those of these slots whose program handles it; return the others."""
 
     def unhandled_signals(self) -> list[tuple[int, int]]:
-        """Signals and slots of which it was found since that the program does not handle them."""
+        """Return signals and slots for which it was found later that the program does not handle
+        the signal."""
 
     def killed_by_signal(self) -> tuple[int, int] | None:
-        """A slot that died of a signal that was handed on to it, and the signal."""
+        """Return a slot that died of a signal that was forwarded to it, and the signal."""
 
     def saved(self, *, halt: bool) -> Saved | None:
-        """Tell how much is saved, as far as it is known; None: it is not known yet.
+        """Return how much is saved; None if that is not known yet.
 
         Args:
             halt: the slots are to take a checkpoint and wait behind it for the end.
@@ -41,7 +43,7 @@ class LaunchControl(Protocol):
         """Return None while the launch goes on, "" if it is over, else why it cannot go on.
 
         Args:
-            undecided: it is not known yet if a death that was noticed is a failure.
+            undecided: it is not known yet whether a death that was noticed is a failure.
         """
 
     def finish(self, own_end: JobEnd | None) -> int:
@@ -55,8 +57,8 @@ class LaunchControl(Protocol):
         """End a launch that cannot go on and prepare the next one.
 
         Returns:
-            None, or the job's exit status if there is no next launch; the user was told why.
+            None, or the job's exit status if there is no next launch; then the user was told why.
         """
 
     def abandon(self) -> None:
-        """End a launch, and the job with it: a signal has asked for it."""
+        """End a launch, and the job with it, because a signal has asked for that."""

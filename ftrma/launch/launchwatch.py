@@ -1,6 +1,6 @@
 """Watches over a launch until it is over, or cannot go on.
 
-The differences between one node and several are behind `launchcontrol.LaunchControl`; this module
+`launchcontrol.LaunchControl` hides the differences between one node and several; this module
 chooses between its implementations.
 """
 
@@ -27,7 +27,7 @@ class LaunchWatch:
     """Watches over one launch.
 
     Args:
-        signals: forwards those that are the program's.
+        signals: forwards signals that are meant for the program.
 
     Attributes:
         own_end: the end of the job by a process that ended itself; None otherwise.
@@ -43,15 +43,15 @@ class LaunchWatch:
         far, watched = launch.rank_links.far, bool(launch.options.stall)
         far.watched, far.look_s = watched, (self.stalls if watched else self.pace).look_s
         self.own_end: job_end.JobEnd | None = None
-        self.undecided = False  # it is not known yet if a noticed death is a failure
+        self.undecided = False  # it is not known yet whether a noticed death is a failure
         self.left_since = self.waiting_since = 0.0
 
     @property
     def control(self) -> LaunchControl:
-        """The implementation that is in force now.
+        """Return the implementation that applies now.
 
-        A job is known to run over several nodes once a rank has come by a connection; then it does
-        in all its launches.
+        A job is known to run over several nodes once a rank has come by a connection. From then on
+        this holds for all its launches.
         """
         board = self.launch.rank_links
         return self.several if board.spread or self.launch.made.cause else self.one
@@ -77,7 +77,8 @@ class LaunchWatch:
                 return reason
 
     def hangs(self) -> str | None:
-        """Act on slots that hang: "" if that ends the job, else why it is launched again."""
+        """Act on slots that hang; return "" if that ends the job, else why it is launched again, or
+        None."""
         if self.control is self.several and not self.looks_far:
             self.look_far()
         self.pace.look()
@@ -88,7 +89,8 @@ class LaunchWatch:
         return found.relaunch or None
 
     def look_far(self) -> None:
-        """Look from here on at what other nodes tell, instead of this one's processes."""
+        """From here on, look at the words that other nodes send, instead of this node's
+        processes."""
         launch, far = self.launch, self.launch.rank_links.far
         self.looks_far = True
         if far.ctl is None and far.watched:
@@ -98,7 +100,8 @@ class LaunchWatch:
             self.pace = PaceWatch(far.ctl, launch.made.paces)
 
     def ended_itself(self) -> bool:
-        """True if a process that ended itself, or a lack of input, ends the job; see `own_end`."""
+        """Say whether a process that ended itself, or a lack of input, ends the job; see
+        `own_end`."""
         left, failing, waiting = self.control.ended_slots()
         if left:
             self.judge(left, failing=failing, waiting=waiting)
@@ -116,7 +119,8 @@ class LaunchWatch:
         return self.own_end is not None
 
     def judge(self, left: dict[int, job_end.OwnExit], *, failing: bool, waiting: bool) -> None:
-        """Decide whether slots that have left end the job, as soon as that can be known.
+        """Decide whether slots that have ended themselves end the job, as soon as this can be
+        known.
 
         Args:
             failing: other slots have died. waiting: all other slots wait.

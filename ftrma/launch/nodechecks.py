@@ -1,8 +1,9 @@
 """Looks at the hosts of a job over several nodes before there is a job, for ``ftrma doctor``.
 
-A probe (`launch.nodeprobe`) is started on each host in the way in which ranks are, one launcher for
-each host, so that a bad host is known by name. The probes tell what they find, and measure the ways
-to each other: each pair where there are few hosts, else each host and the next one.
+A probe (`launch.nodeprobe`) is started on each host in the same way as ranks, by one launcher for
+each host, so that a bad host is known by name. The probes tell what they find, and measure the
+paths between them: between each pair of hosts if there are few, else between each host and the next
+one.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from .nodeprobe import ask, measure
 from .relays import slots_of_hosts, why_none
 
 PROBE = "from ftrma.launch.nodeprobe import main; main()"
-PAIRS_OF = 4  # so many hosts are measured pair by pair
-SLOWER = 3.0  # times slower than the median: another interface, or trouble
-CLOCKS_MOST_S = 1.0  # apart; more is told
-Finding = tuple[str, str, str]  # a name; "ok", "note" or "FAIL"; and what to say
+PAIRS_OF = 4  # up to so many hosts are measured pair by pair
+SLOWER = 3.0  # so many times slower than the median means another interface, or trouble
+CLOCKS_MOST_S = 1.0  # clocks that are further apart are reported
+Finding = tuple[str, str, str]  # a name; "ok", "note" or "FAIL"; and a text
 
 
 def read(mpirun: str, bind: str) -> tuple[list[str], Bind]:
@@ -58,10 +59,10 @@ class Doctor:
         words: the launcher's options.
 
     Attributes:
-        said: what each host's probe has said of it.
+        said: what each host's probe has said about the host.
         probes: connections to them.
-        failed: why a host has none.
-        slowest_s: the longest time until a probe came.
+        failed: why a host has no probe.
+        slowest_s: the longest time until a probe connected.
     """
 
     def __init__(self, bind: Bind, session: Path, words: list[str]) -> None:
@@ -114,11 +115,11 @@ class Doctor:
 
 
 def look(words: list[str], bind: Bind) -> Iterator[Finding]:
-    """Look at all hosts that the launcher's options name, and tell what is found.
+    """Look at all hosts that the launcher's options name, and yield what is found.
 
     Args:
-        words: the launcher's options, as of ``--mpirun``.
-        bind: where to listen, here and there.
+        words: the launcher's options, as given by ``--mpirun``.
+        bind: where to listen, on this host and on the others.
     """
     hosts = named_hosts(words)
     if len(hosts) < 2:
@@ -141,7 +142,7 @@ def look(words: list[str], bind: Bind) -> Iterator[Finding]:
 
 
 def answering(hosts: Sequence[str], failed: dict[str, str], slowest_s: float) -> Finding:
-    """Tell on which hosts a process could be started. Pure."""
+    """Say on which hosts a process could be started. Pure."""
     if failed:
         return "hosts", "FAIL", "; ".join(f"{host}: {why}" for host, why in failed.items())
     return "hosts", "ok", (f"{len(hosts)} start a process and reach this one: {', '.join(hosts)}; "
@@ -149,7 +150,7 @@ def answering(hosts: Sequence[str], failed: dict[str, str], slowest_s: float) ->
 
 
 def outliving(words: Sequence[str]) -> Finding:
-    """Tell what becomes of a job whose launcher has these options when a node is lost."""
+    """Say what happens to a job with these options of the launcher when a node is lost."""
     slots = slots_of_hosts(words) or {}
     left = (f"; without the largest host {sum(slots.values()) - max(slots.values())} of "
             f"{sum(slots.values())} slots are left") if slots else ""
@@ -183,7 +184,7 @@ def compare(found: dict[str, dict[str, Any]]) -> Iterator[Finding]:
 def measured(
     found: dict[str, dict[str, Any]], probes: dict[str, socket.socket]
 ) -> Iterator[Finding]:
-    """Measure the ways between this host and the others, and between these."""
+    """Measure the paths between this host and the others, and among the others."""
     ways = {host: _tried(measure, probes[host]) for host in found}
     yield clocks({host: way["ahead_s"] for host, way in ways.items() if "error" not in way})
     pairs = [*itertools.combinations(found, 2)]
@@ -202,7 +203,8 @@ def measured(
 
 def _tried(call: Callable[..., dict[str, Any]], probe: socket.socket, *words: str,
            **data: Any) -> dict[str, Any]:
-    """Ask a probe. One that does not answer is not asked again: its answer may still come."""
+    """Ask a probe. A probe that does not answer is not asked again, since its answer may still
+    come."""
     try:
         return call(probe, *words, **data)
     except (OSError, ValueError) as error:
@@ -211,7 +213,7 @@ def _tried(call: Callable[..., dict[str, Any]], probe: socket.socket, *words: st
 
 
 def clocks(apart: dict[str, float]) -> Finding:
-    """Tell how far clocks are apart. Pure."""
+    """Say how far apart clocks are. Pure."""
     far = {host: ahead for host, ahead in apart.items() if abs(ahead) > CLOCKS_MOST_S}
     if far:
         told = ", ".join(f"{host} by {ahead:+.1f} s" for host, ahead in far.items())
@@ -222,10 +224,10 @@ def clocks(apart: dict[str, float]) -> Finding:
 
 
 def judge_ways(ways: dict[tuple[str, str], dict[str, Any]]) -> Iterator[Finding]:
-    """Tell how fast ways are, and which are much slower than the others. Pure.
+    """Say how fast paths are, and which are much slower than the others. Pure.
 
     Args:
-        ways: what `measure` has found, by the host and the first words about it.
+        ways: results of `measure`, by host and by the first words of the message about it.
     """
     rates = [way["bytes_per_s"] for way in ways.values() if "error" not in way]
     for (host, words), way in ways.items():

@@ -1,9 +1,9 @@
-"""The process by which ``ftrma doctor --mpirun`` looks at a host: what is there, what it reaches.
+"""The process by which ``ftrma doctor --mpirun`` looks at a host: what it has, what it reaches.
 
     python -c "from ftrma.launch.nodeprobe import main; main()" ADDRESS NAME --bind=WHERE
 
-The process connects to the doctor (`launch.nodechecks`) as a rank does to the supervisor, tells
-what this host has, and then does what it is asked until the connection ends. Each request and each
+The process connects to the doctor (`launch.nodechecks`) as a rank connects to the supervisor, tells
+what this host has, and then answers requests until the connection ends. Each request and each
 answer is a line:
 
     pong              is answered at once, by the time here
@@ -37,9 +37,9 @@ from . import hostchecks
 from .connections import Connections, Peer
 
 PINGS = 30
-CHUNK_BYTES = 8 << 20  # is sent at a time
-MEASURED_EACH_S = 0.3  # chunks are sent for about so long
-PROCESSES = 6  # of a job of 4 slots
+CHUNK_BYTES = 8 << 20  # sent at a time
+MEASURED_EACH_S = 0.3  # chunks are sent for about this time
+PROCESSES = 6  # processes of a job with 4 slots
 
 
 def facts() -> dict[str, Any]:
@@ -73,11 +73,11 @@ def measure(connection: socket.socket) -> dict[str, Any]:
     """Measure a connection to a probe.
 
     Returns:
-        ``round_trip_s``; ``bytes_per_s``; ``ahead_s``, of the other's clock; and ``interface``
-        and ``address`` of this host that carry it.
+        ``round_trip_s``; ``bytes_per_s``; ``ahead_s``, by which the other's clock is ahead; and the
+        ``interface`` and ``address`` of this host that carry the connection.
 
     Raises:
-        OSError, ValueError: as `ask`.
+        OSError, ValueError: see `ask`.
     """
     pings = []
     for _ in range(PINGS):
@@ -104,8 +104,8 @@ class Probe:
     """Answers requests.
 
     Args:
-        key: that other probes have to know.
-        bind: where to listen for them.
+        key: the key that other probes have to know.
+        bind: where to listen for other probes.
     """
 
     def __init__(self, key: Key, bind: Bind) -> None:
@@ -134,7 +134,7 @@ class Probe:
         connection.sendall(link.line(event, **answer))
 
     def _listen(self, connection: socket.socket) -> None:
-        """Serve one probe that connects, unless the caller asks for something else before."""
+        """Serve one probe that connects, unless the caller asks for something else first."""
         listening = Connections(self.key, self.bind, self._take, lambda peer: None)
         assert listening.address
         connection.sendall(link.line("listen", address=listening.address.text()))

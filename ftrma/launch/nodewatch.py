@@ -1,15 +1,15 @@
 """Watches the processes of a node for the supervisor, in a thread of the node's agent.
 
-The agent is no process of the program: it answers when all of those are stopped, or spin. The
-thread connects to the supervisor (kind "watch" of `fabric.link`). It sends the words that have
-changed some times a second (`nodewords`), nothing but a line if none has. It answers what the
-supervisor asks of the node's processes:
+The agent does not run the program, so it answers even if all processes that do are stopped, or
+spin. The thread connects to the supervisor (kind "watch" of `fabric.link`). Several times a second
+it sends the words that have changed (`nodewords`), or an empty message if none has. It also answers
+the supervisor's questions about the node's processes:
 
     agent to supervisor   words; found, places, killed: the answers
     supervisor to agent   hello: seconds between two looks; examine, places, kill: with processes
 
-While the supervisor is not reached, the thread tries again and again; the next launch has agents of
-its own. An agent that follows another one does so, too.
+While the supervisor is not reached, the thread tries again and again. An agent that replaces
+another one connects in the same way; the next launch has its own agents.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from . import nodewords
 from .nodewords import NodeWords
 from .processlooks import NearLooks
 
-AGAIN_S = 1.0  # between tries to reach the supervisor
+AGAIN_S = 1.0  # time between tries to reach the supervisor
 PIECE_BYTES = 4096
 
 
 def watch(key: Key, node: int, control: Path) -> None:
-    """Have a thread watch the processes of this node, if there is a supervisor.
+    """Start a thread that watches the processes of this node, if there is a supervisor.
 
     Args:
         key: of the job.
@@ -64,7 +64,7 @@ class NodeWatch:
 
     Args:
         ctl: image of the control file of this node.
-        connection: blocking.
+        connection: a blocking socket.
     """
 
     def __init__(self, ctl: Control, node: int, connection: socket.socket) -> None:
@@ -74,13 +74,13 @@ class NodeWatch:
         self.sending = threading.Lock()
 
     def serve(self, look_s: float) -> None:
-        """Send words and answer, until the connection ends.
+        """Send words and answer questions until the connection ends.
 
         Args:
             look_s: seconds between two looks.
 
         Raises:
-            OSError: it has failed.
+            OSError: the connection has failed.
         """
         poll, due = select.poll(), 0.0
         poll.register(self.connection, select.POLLIN)
@@ -96,7 +96,7 @@ class NodeWatch:
             *lines, self.asked = (self.asked + piece).split(b"\n")
             for line in lines:
                 asked = json.loads(line)
-                if asked["event"] == "places":  # that takes seconds, and words must come meanwhile
+                if asked["event"] == "places":  # it takes seconds, and words must go on
                     Helper(self.answer, asked, name="ftrma-places").start()
                 else:
                     self.answer(asked)

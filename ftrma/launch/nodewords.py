@@ -1,8 +1,9 @@
-"""Lists the words of a control file that tell from outside how far a job's slots have come.
+"""Lists the words of a control file that tell an observer how far a job's slots have come.
 
 Over several nodes each node's agent sends the words of its own processes to the supervisor
 (`nodewatch`), which puts them into a control file of its own (`farlooks`). That file is then read
-by those who look at a job on one node: the watch over slots that hang, the pace, ``ftrma status``.
+like the control file of a job on one node: by the watch over slots that hang, by `pace`, and by
+``ftrma status``.
 
 Words that are equal on all nodes (`native.mirrored`) are sent by all, and taken from one.
 """
@@ -15,7 +16,7 @@ from typing import Any
 
 from ..native.shared import Control, Proc, Roles
 
-SEEN = "seen"  # name of the control file of what nodes tell, in the directory of the job
+SEEN = "seen"  # name of this control file of the supervisor in the job's directory
 JOB = ("attempt", "alarm", "repaired", "halt", "request", "start_ns", "commit", "spilled", "taken",
        "replays", "claim", "log_bytes")
 PROCESS = ("pid", "node", "calls", "ordinal", "step", "arrived", "staged", "ready", "finished",
@@ -27,11 +28,13 @@ Row = list[int]
 
 @dataclass
 class NodeWords:
-    """The words of a node, or those of them that have changed; the rows are in the order above.
+    """The words of a node, or those of them that have changed; rows are in the order of the lists
+    above.
 
     Attributes:
-        job: words of the job, and the states of all processes behind them. roles: three rows.
-        procs: by process of this node. slots: by slot whose process is on this node.
+        job: words of the job, followed by the states of all processes. roles: three rows.
+        procs: rows by process, for this node's processes. slots: rows by slot, for slots whose
+            process is on this node.
     """
 
     job: Row = field(default_factory=list)
@@ -40,7 +43,7 @@ class NodeWords:
     slots: dict[int, Row] = field(default_factory=dict)
 
     def since(self, before: NodeWords) -> NodeWords:
-        """The words that are others than before."""
+        """Return the words that have changed."""
         return NodeWords(
             self.job if self.job != before.job else [],
             self.roles if self.roles != before.roles else [],
@@ -48,19 +51,19 @@ class NodeWords:
             {s: row for s, row in self.slots.items() if row != before.slots.get(s)})
 
     def plain(self) -> dict[str, Any]:
-        """The words for a message, without those of which there are none."""
+        """Return the words for a message, without empty tables."""
         return {name: value for name, value in vars(self).items() if value}
 
     @classmethod
     def of_plain(cls, said: dict[str, Any]) -> NodeWords:
-        """Words of a message, whose tables have text as keys."""
+        """Make words from a message, whose tables have text as keys."""
         return cls(said.get("job", []), said.get("roles", []),
                    {int(p): row for p, row in said.get("procs", {}).items()},
                    {int(s): row for s, row in said.get("slots", {}).items()})
 
 
 def procs_of(ctl: Control, node: int) -> list[Proc]:
-    """Processes of a node; they stay there."""
+    """Return the processes of a node; they stay there."""
     return [Proc(p) for p in range(ctl.nprocs) if ctl.proc[p].node == node]
 
 
@@ -68,7 +71,7 @@ def take(ctl: Control, procs: Iterable[Proc]) -> NodeWords:
     """Read the words of a node.
 
     Args:
-        procs: of this node.
+        procs: processes of this node.
     """
     here, entries = {*procs}, ctl.proc
     roles = _rows(ctl, ctl.roles[ctl.roles_seq & 1])
@@ -97,7 +100,7 @@ def put(ctl: Control, words: NodeWords) -> None:
 
 
 def nothing(ctl: Control) -> NodeWords:
-    """Words of a launch of which nothing is known yet; the roles stay."""
+    """Return the words of a launch of which nothing is known yet; the roles stay."""
     return NodeWords([0] * (len(JOB) + ctl.nprocs), [],
                      {p: [0] * len(PROCESS) for p in range(ctl.nprocs)},
                      {s: [0] * len(SLOT) for s in range(ctl.nslots)})

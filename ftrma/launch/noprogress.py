@@ -1,7 +1,7 @@
 """Ends a job that fails at the same step again and again, however often it is recovered.
 
-The job's story has how far the job had come at each failure; `protocol.job_end.no_progress` judges
-it. The supervisor looks when the story has grown, and before it launches the job again.
+The job's story says how far the job had come at each failure; `protocol.job_end.no_progress` judges
+this. The supervisor looks when the story has grown, and before it launches the job again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..protocol.job_end import JobEnd
 from .job import Job
 from .resuming import Files
 
-NOTED = "resumed"  # file with the steps from which a job has gone on, one a line
+NOTED = "resumed"  # file with the steps from which a job has gone on, one per line
 MOST_NOTED = 1000
 
 
@@ -36,7 +36,7 @@ def step_of(ctl: Control) -> int | None:
 
 
 def no_progress(made: Job, *more: Event) -> JobEnd | None:
-    """Say whether the job is at its end because it comes no further.
+    """Return the job's end if it makes no progress; None if it may go on.
 
     Args:
         more: events that the story does not have yet.
@@ -47,11 +47,11 @@ def no_progress(made: Job, *more: Event) -> JobEnd | None:
 
 
 def resumed_in_vain(files: Files, most: int) -> JobEnd | None:
-    """Note that a job goes on from files; its end, if it has done so too often from one step.
+    """Note that a job goes on from files; return its end if it has done so too often from one step.
 
     Args:
-        files: from which it goes on.
-        most: times that it may do so; 0: any number.
+        files: the files from which it goes on.
+        most: how often it may do so; 0 means any number.
     """
     assert files.point and files.manifest
     record = Part(files.directory, files.point, 0, files.manifest).record()["record"]
@@ -73,7 +73,7 @@ def resumed_in_vain(files: Files, most: int) -> JobEnd | None:
 
 
 class ProgressWatch:
-    """Looks whether a job goes on to fail at one step.
+    """Watches whether a job fails again and again at the same step.
 
     Args:
         made: the job.
@@ -83,7 +83,7 @@ class ProgressWatch:
         self.made, self.size_bytes = made, 0
 
     def look(self) -> JobEnd | None:
-        """Judge the story if it has grown; None: the job goes on."""
+        """Judge the story if it has grown; return the job's end, or None if the job goes on."""
         try:
             size_bytes = os.stat(self.made.directory / "events").st_size
         except OSError:

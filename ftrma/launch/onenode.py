@@ -1,8 +1,8 @@
 """Watches a launch on one node by the control file, and goes on by the vaults in shared memory.
 
 A launch that does not come to its own end is ended for one of these reasons: its processes ask for
-it (no spare is left), the launcher died, a process hangs in the MPI library, does not come to a
-repair, or died unnoticed.
+it (for example because no spare is left), the launcher died, or a process hangs in the MPI library,
+does not come to a repair, or died unnoticed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .relaunch import relaunch
 from .stoppedprocesses import StoppedProcesses
 from .vaulthandover import role_holders
 
-COME_UP_EACH_S = 0.5  # for each process more, see `timeouts.COME_UP`
+COME_UP_EACH_S = 0.5  # additional time for each process, see `timeouts.COME_UP`
 
 
 class OneNode:
@@ -44,7 +44,7 @@ class OneNode:
         self.launch, self.made = launch, launch.made
         self.ctl = launch.ctl
         self.seen_call: dict[int, tuple[int, float]] = {}
-        self.away_since: dict[int, int] = {}  # ns, by process that does not come to a repair
+        self.away_since: dict[int, int] = {}  # since (ns), by process missing in a repair
         self.told_away: set[int] = set()
         self.unnoticed_since: float | None = None
         self.handed: dict[int, tuple[int, int, float]] = {}  # by pid: slot, signal, when
@@ -68,7 +68,7 @@ class OneNode:
                     left[slot] = OwnExit(status=value, sure=sure)
             else:
                 waiting &= job.waits(ctl, p)
-        # Nobody waits for a process whose death a framework is told of.
+        # Nobody waits for a process if a framework is told of its death.
         if ctl.claim & CLAIM_TOLD and len(gone) < len(launch.ranks):
             left = {slot: how for slot, how in left.items() if not how.well}
         return left, bool(ctl.alarm != ctl.repaired), waiting
@@ -90,7 +90,7 @@ class OneNode:
         return left
 
     def unhandled_signals(self) -> list[tuple[int, int]]:
-        return []  # `forward_signal` has seen it
+        return []  # `forward_signal` has already returned these
 
     def killed_by_signal(self) -> tuple[int, int] | None:
         if not self.handed:
@@ -103,10 +103,10 @@ class OneNode:
         return None
 
     def died_of(self, pid: int, number: int, at: float) -> bool:
-        """True if a dead process died of a signal that was handed on to it at that time."""
+        """Say whether a dead process died of a signal that was forwarded to it at that time."""
         found = time.monotonic()
         while (of := death_of(self.launch.ranks[pid])) is None:
-            if time.monotonic() - found > timeouts.TOLD.s:  # an older kernel
+            if time.monotonic() - found > timeouts.TOLD.s:  # an older kernel does not tell
                 return found - at < timeouts.SUSPECT.s
             time.sleep(0.001)
         return of == number
@@ -129,7 +129,7 @@ class OneNode:
         return self.trouble() or None
 
     def finish(self, own_end: JobEnd | None) -> int:
-        # After an error ranks wait to be ended.
+        # After an error the ranks wait until they are ended.
         status, aborted = int(self.ctl.exit_status), self.ctl.request == job.Request.ABORT
         if own_end:
             self.ctl.request = job.Request.ABORT  # deaths from now on are no failures
@@ -137,7 +137,7 @@ class OneNode:
         return tell_own_end(own_end or JobEnd(status, self.why_aborted() if aborted else ""))
 
     def why_aborted(self) -> str:
-        """Why the job was ended; empty if the program's own error says it."""
+        """Return why the job was ended; empty if the program's own error says it."""
         plan, ctl = plans.in_force(self.ctl), self.ctl
         for slot, proc in enumerate(role_holders(self.made)[: self.launch.layout.slots]):
             how, status = ctl.proc[proc].leaving, int(ctl.exit_status)
@@ -148,7 +148,7 @@ class OneNode:
     def prepare_next(self, reason: str) -> int | None:
         ctl, made, launch = self.ctl, self.made, self.launch
         noticed_ns = job.now_ns()
-        # Deaths from now on belong to the launch's end and are no failures.
+        # Deaths from now on belong to the launch's end, and are no failures.
         ctl.request = job.Request.RELAUNCH
         died = self.dead_procs()
         if reason not in (LAUNCHER_DIED, ALL_DIED):  # else they did not die by themselves
@@ -181,10 +181,10 @@ class OneNode:
         return None if relaunch(made, reason, died, noticed_ns) else CATASTROPHE
 
     def give_up(self, reason: str, *, hopeless: bool) -> int:
-        """End the job, which is not launched again; the exit status.
+        """End the job, which is not launched again, and return the exit status.
 
         Args:
-            hopeless: no launch has come up, and the next one would not either.
+            hopeless: no launch has come up, and the next one would not come up either.
         """
         made = self.made
         if made.may_spread:
@@ -195,7 +195,7 @@ class OneNode:
         return tell_exhausted(reason, made.relaunches)
 
     def dead_procs(self) -> set[int]:
-        """Processes whose death has been noticed."""
+        """Return the processes whose death was noticed."""
         return {i for i, p in enumerate(self.launch.procs()) if p.state == job.ProcessState.DEAD}
 
     def abandon(self) -> None:
@@ -203,7 +203,7 @@ class OneNode:
         self.launch.end()
 
     def report(self, died: set[int]) -> None:
-        """Put those deaths into the job's story that no repair has put there."""
+        """Add to the job's story the deaths that no repair has added."""
         for proc in sorted(died):
             p, (role, index) = self.ctl.proc[proc], job.role_of(self.ctl, Proc(proc))
             if job.exchange(p, "reported", 0, 1):
@@ -215,22 +215,23 @@ class OneNode:
     # -- what ails it -------------------------------------------------------------------------
 
     def ended(self) -> bool:
-        """The program has ended well."""
+        """Say whether the program has ended well."""
         return bool(self.ctl.alarm == job.ENDED)
 
     def memory_was_full(self) -> bool:
-        """Shared memory is full, and that is why the launch has to be ended."""
+        """Say whether the launch has to be ended because shared memory is full."""
         by_memory = job.Left.BY_MEMORY
         lacking = any(p.leaving & by_memory for p in self.launch.procs())
         return is_full(self.launch.directory) and (lacking or not self.ctl.start_ns)
 
     def trouble(self) -> str:
-        """Why this launch cannot go on, in words; empty while it can."""
+        """Say why this launch cannot go on, in words; empty while it can."""
         launch = self.launch
         if launch.mpirun.poll() is not None:
             return LAUNCHER_DIED
         if len(launch.ranks) < launch.layout.processes:
-            # The launcher starts processes on other nodes when the last daemon has come up.
+            # If there are other nodes, the launcher starts processes only when the last daemon has
+            # come up.
             if not self.made.may_spread and self.lost_at_birth():
                 return "a process died before it had come up"
             if time.monotonic() - launch.came_up > come_up_s(launch.layout.processes):
@@ -242,21 +243,23 @@ class OneNode:
         return self.waits_for_stopped() or self.unnoticed(gone) or self.stuck() or self.absent()
 
     def waits_for_stopped(self) -> str:
-        """A repair waits for a process that is stopped."""
+        """Say that a repair waits for a process that is stopped; empty if none does."""
         dead = [self.name(i) for i, p in enumerate(self.launch.procs())
                 if p.state == job.ProcessState.DEAD and not p.reported]
         died = f"{' and '.join(dead)} died" if dead else "a repair is under way"
         return self.stopped_processes.check(stopped(self.ctl), died)
 
     def lost_at_birth(self) -> bool:
-        """True if the launcher, which starts all processes at once, has lacked some for long."""
+        """Say whether the launcher, which starts all processes at once, has lacked some for
+        long."""
         count = len(children(self.launch.mpirun.pid))
         if count != self.children or count in (0, self.launch.layout.processes):
             self.children, self.lacking_since = count, time.monotonic()
         return time.monotonic() - self.lacking_since > timeouts.FORKED.s
 
     def unnoticed(self, gone: list[int]) -> str:
-        # One may die amid joining: the control file has its number then, and it does not live yet.
+        # A process may die while it joins: then the control file has its number, but not the state
+        # ALIVE.
         noticed = {p.pid for p in self.launch.procs() if p.state == job.ProcessState.DEAD}
         if noticed >= {*gone}:
             self.unnoticed_since = None
@@ -267,7 +270,7 @@ class OneNode:
         return ""
 
     def stuck(self) -> str:
-        """A process that is still in the call of MPI in which a failure found it."""
+        """Name a process that is still in the call of MPI in which it was when the failure came."""
         if self.ctl.alarm == self.ctl.repaired:
             self.seen_call.clear()
             return ""
@@ -283,9 +286,9 @@ class OneNode:
         return ""
 
     def absent(self) -> str:
-        """A process that waits outside of MPI while all others wait for it in a repair.
+        """Name a process that waits outside of MPI while all others wait for it in a repair.
 
-        A process that computes comes with its next call of MPI; this is only told.
+        A process that computes comes with its next call of MPI; the user is only told of it.
         """
         ctl, now = self.ctl, job.now_ns()
         for i, p in enumerate(self.launch.procs()):
@@ -303,11 +306,11 @@ class OneNode:
         return ""
 
     def name(self, proc: int) -> str:
-        """A process, in words."""
+        """Return the name of a process's role, with its number."""
         role, index = job.role_of(self.ctl, Proc(proc))
         return f"{ROLE_NAMES.get(role, 'process')} {index}"
 
 
 def come_up_s(processes: int) -> float:
-    """Seconds that a launch of so many processes may take until all have joined."""
+    """Return how many seconds a launch of so many processes may take until all have joined."""
     return timeouts.COME_UP.s + COME_UP_EACH_S * processes

@@ -1,9 +1,9 @@
-"""Finds slots whose steps take them much longer than the others (fail-slow), seen from outside.
+"""Finds slots whose steps take much longer than those of others (fail-slow), from outside.
 
-All slots come to a fence together, however slow one of them is: the others wait. So the time is
-compared that a slot spends on its steps itself, without the time for which it waits for others.
-Waits inside the MPI library (messages) are not known, and count as its own. A slot may also be slow
-because it has more to do; which of the two it is, its user knows.
+All slots leave a fence together, however slow one of them is, since the others wait. So this module
+compares the time that each slot spends on its steps without the time for which it waits for others.
+Waits inside the MPI library (messages) are not known, and count as the slot's own time. A slot may
+also be slow because it has more to do; only the user knows which of the two it is.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import Any
 
 from ..native.shared import Control
 
-# Between looks, and with many slots; counts are exact, only a process's last moments are not seen.
+# Time between looks; with many slots it is longer. Counts are exact; only a process's last moments
+# are missed.
 LOOK_S, MANY, LOOK_MANY_S = 1.0, 64, 5.0
-# Below these a difference is a coincidence. Chosen: the machine's own hesitations last less.
+# Below these limits a difference may be a coincidence. They were chosen: pauses of the machine
+# itself are shorter.
 LEAST_STEPS, LEAST_OWN_S = 20, 1.0
-MUCH = 2.0  # times the median of the others
+MUCH = 2.0  # so many times the median of the others
 
 
 @dataclass
@@ -28,9 +30,9 @@ class Pace:
     """The steps of one slot, over all launches and attempts.
 
     Attributes:
-        steps: safepoints that it has passed, those that were done again, too.
+        steps: number of safepoints that it has passed, including repeated ones.
         own_s: time that it has spent on them without waiting for others, seconds.
-        waited_s: time for which it has waited, seconds.
+        waited_s: time for which it has waited, in seconds.
     """
 
     steps: int = 0
@@ -40,7 +42,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Sample:
-    """One slot at one look: its process and attempt, and the words that are compared."""
+    """The state of a slot at one look: its process and attempt, and the words that are compared."""
 
     holder: tuple[int, int]
     at: float
@@ -49,7 +51,8 @@ class Sample:
 
 
 def slow_slots(paces: Sequence[Pace]) -> dict[int, float]:
-    """Find slots that take much longer for a step; how many times as long as the others, each."""
+    """Find slots that take much longer for a step; return for each how many times as long as the
+    others."""
     per_step = {slot: pace.own_s / pace.steps for slot, pace in enumerate(paces)
                 if pace.steps >= LEAST_STEPS}
     found = {}
@@ -62,11 +65,11 @@ def slow_slots(paces: Sequence[Pace]) -> dict[int, float]:
 
 
 class PaceWatch:
-    """Takes down the pace of the slots of a launch.
+    """Records the pace of the slots of a launch.
 
     Args:
-        ctl: its control file.
-        paces: of each slot; what is found is added.
+        ctl: the launch's control file.
+        paces: the pace of each slot, to which new measurements are added.
     """
 
     def __init__(self, ctl: Control, paces: list[Pace]) -> None:
@@ -75,10 +78,10 @@ class PaceWatch:
         self.looked, self.look_s = 0.0, LOOK_S if len(paces) <= MANY else LOOK_MANY_S
 
     def look(self, *, at_once: bool = False) -> None:
-        """Look at all slots, if it is time to; one that is in a repair, or replayed, is left out.
+        """Look at all slots if it is time to; skip a slot that is in a repair, or is replayed.
 
         Args:
-            at_once: it is the last look.
+            at_once: look now, since it is the last look.
         """
         ctl, now = self.ctl, time.monotonic()
         if now - self.looked < self.look_s and not at_once:
@@ -105,7 +108,7 @@ class PaceWatch:
 
 
 def summary(paces: Sequence[Pace]) -> dict[str, Any]:
-    """Entries of ``--stats``: ``pace`` of each slot, and ``slow`` slots."""
+    """Return the entries of ``--stats``: ``pace`` of each slot, and ``slow`` slots."""
     slow = slow_slots(paces)
     return {
         "pace": [{"steps": pace.steps, "own_s": round(pace.own_s, 3),

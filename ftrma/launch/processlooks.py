@@ -1,8 +1,8 @@
-"""Looks at the processes of this node from outside: what each is doing, where it is, its end.
+"""Looks at the processes of this node from outside: what each is doing and where; kills them.
 
-The processes do nothing for it, so one that is stopped, spins in C or sleeps with the GIL held is
-seen like any other. On one node the supervisor looks itself; over several each node's agent does
-(`nodewatch`), and the supervisor asks it (`farlooks`).
+The processes need not cooperate, so a process that is stopped, spins in C or sleeps with the GIL
+held is seen like any other. On one node the supervisor looks itself. Over several nodes each node's
+agent looks (`nodewatch`), and the supervisor asks it (`farlooks`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from ..protocol.stalls import Doing
 from . import stacks
 
 SAMPLES, SAMPLE_S = 10, 0.002  # a slot that waits is awake for a moment each millisecond
-MOST_STACKS_S = 4.0  # so long stacks may be read for one verdict, but for the last one
+MOST_STACKS_S = 4.0  # after so long no further stack is read for one verdict
 
 
 @dataclass(frozen=True)
 class Found:
-    """The doings of a process at one look; the attributes are those of `protocol.stalls.SlotLook`.
+    """The activity of a process at one look; the attributes are those of
+    `protocol.stalls.SlotLook`.
     """
 
     doing: Doing
@@ -38,7 +39,7 @@ class Found:
     awaited: int | None = None
 
     def plain(self) -> list[Any]:
-        """All of it for a message."""
+        """Return the attributes for a message."""
         return [self.doing.name, self.call, self.kind, self.awaited]
 
     @classmethod
@@ -54,11 +55,12 @@ class ProcessLooks(Protocol):
         """Say what each of these processes is doing."""
 
     def places(self, procs: Iterable[Proc]) -> dict[Proc, str]:
-        """Say in one line each where these processes are; those that nobody reaches are left out.
+        """Say where these processes are, in one line for each; leave out those that cannot be
+        reached.
         """
 
     def names_lines(self) -> bool:
-        """py-spy is there, so that places are lines of Python."""
+        """Say whether py-spy is there, so that places are lines of Python."""
 
     def kill(self, procs: Iterable[Proc]) -> None:
         """Kill these processes (SIGKILL)."""
@@ -68,7 +70,7 @@ class NearLooks:
     """Looks at the processes of this node, see `ProcessLooks`.
 
     Args:
-        ctl: control file, or an image of it.
+        ctl: the control file, or an image of it.
     """
 
     def __init__(self, ctl: Control) -> None:
@@ -80,7 +82,7 @@ class NearLooks:
         return {proc: self.examine_one(self.ctl.proc[proc], waits.get(proc)) for proc in procs}
 
     def sample_waits(self, procs: list[Proc]) -> dict[Proc, int]:
-        """Find the processes that wait for others, and for whom (`Process.awaits`)."""
+        """Find the processes that wait for others, and for which ones (`Process.awaits`)."""
         found: dict[Proc, int] = {}
         for _ in range(SAMPLES):
             found |= {proc: p.awaits for proc in procs if (p := self.ctl.proc[proc]).waiting}
@@ -95,7 +97,7 @@ class NearLooks:
         Args:
             awaits: see `sample_waits`; None: it does not wait.
         """
-        if p.state == job.ProcessState.DEAD:  # as a framework is told, or a repair would be awaited
+        if p.state == job.ProcessState.DEAD:  # a framework was told, else a repair would follow
             return Found(Doing.DEAD)
         if is_stopped(p.pid):
             return Found(Doing.STOPPED)
@@ -126,7 +128,7 @@ class NearLooks:
             with contextlib.suppress(ProcessLookupError):
                 fd = os.pidfd_open(p.pid)
                 try:
-                    if p.state == job.ProcessState.ALIVE:  # else another process may have its pid
+                    if p.state == job.ProcessState.ALIVE:  # else the pid may be another's
                         signal.pidfd_send_signal(fd, signal.SIGKILL)
                 finally:
                     os.close(fd)

@@ -1,8 +1,8 @@
 """The links of the ranks of a job over several nodes, at the supervisor (see `fabric.link`).
 
 Each rank has one link for messages and further connections for its output, input and trace, which
-`connections` serves. Here it is decided who may come, what the end of a connection means, what
-ranks are asked, and when they are told to end. `rankmessages` takes what they say.
+`connections` serves. This module decides who may connect, what the end of a connection means, what
+ranks are asked, and when they are told to end. `rankmessages` handles what they say.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from .job import Cause
 from .rankmessages import RankMessages
 from .rankstate import Arrivals, RankState
 
-KINDS = ("link", "out", "err", "in", "trace", "split", "watch")  # of connections
-ASK_S = 0.5  # a process computes for longer now and then, and does not wait
-SAVED_S = 0.2  # an end that was asked for need not come sooner
+KINDS = ("link", "out", "err", "in", "trace", "split", "watch")  # kinds of connections
+ASK_S = 0.5  # now and then a process computes this long and does not wait
+SAVED_S = 0.2  # an end that was asked for need not come faster
 
 
 class RankLinks:
     """Lets ranks in, asks them, and tells them to end.
 
     Args:
-        processes: of the job.
+        processes: number of processes of the job.
         key: of the job.
-        bind: where to listen; None: the job is on one node, nobody connects.
+        bind: where to listen; None: the job is on one node, and nobody connects.
         story: appends an event to the job's story.
-        read_story: reads all of it.
-        cause: of this launch, if it is not the first.
+        read_story: reads the whole story.
+        cause: cause of this launch, if it is not the first.
         past: further facts for the ranks (see `failover.past`).
-        keep_trace: makes a file for what a rank traces, by which clock.
+        keep_trace: makes a file for the trace of a rank, given the rank and its clock.
         give_stdin: serves the program's stdin to a connection, and closes it.
-        seen: control file for what nodes tell of their processes; None: there is none.
+        seen: control file for what nodes send about their processes; None if there is none.
 
     Attributes:
-        ranks: all that they have told.
+        ranks: everything that ranks have told.
         far: looks at the processes of the nodes.
-        spread: a rank has come: the job runs over several nodes.
-        unclean: hosts on which nobody could clean up.
+        spread: whether a rank has connected, so that the job runs over several nodes.
+        unclean: hosts on which no process could clean up.
     """
 
     def __init__(
@@ -79,34 +79,34 @@ class RankLinks:
         self.messages = RankMessages(
             self.ranks, self.claims, self.connections.send, story, read_story, cause)
         self.ending = False
-        self.asked_at = 0.0  # when ranks were asked last who waits, or is stopped
-        self.asked_since = 0.0  # since when they are asked who is stopped; 0: they are not
+        self.asked_at = 0.0  # when ranks were last asked who waits, or is stopped
+        self.asked_since = 0.0  # since when they are asked who is stopped; 0: not asked
         self.saved_asked_at, self.halt = 0.0, False
         self.spread = False
         self.unclean: set[str] = set()
 
     @property
     def address(self) -> link.Address | None:
-        """Address of the supervisor for ranks; None if nobody connects."""
+        """Return the supervisor's address for ranks; None if nobody connects."""
         return self.connections.address
 
     def environment(self) -> dict[str, str]:
-        """Environment by which ranks reach the supervisor."""
+        """Return the environment by which ranks reach the supervisor."""
         told = {link.VARIABLE: self.address.text()} if self.address else {}
         if self.cause is not None or self.past.get("files"):
-            told[link.SPREAD] = "1"  # even if one node is left, or has them all
+            told[link.SPREAD] = "1"  # even if only one node is left, or one has all processes
         return told
 
     @property
     def lost(self) -> set[str]:
-        """Hosts that did not answer."""
+        """Return the hosts that did not answer."""
         return self.connections.lost
 
     def fileno(self) -> int:
         return self.connections.fileno()
 
     def pump(self, timeout_s: float = 0.0) -> None:
-        """Serve all that is ready; wait for something if nothing is."""
+        """Serve all peers that are ready; if none is, wait for one."""
         self.connections.pump(timeout_s)
         self.claims.grant()
 
@@ -168,7 +168,8 @@ class RankLinks:
                               **self.past)
 
     def _gone(self, peer: Peer) -> None:
-        """A connection has ended; the end of a link is a death, unless its rank was to end."""
+        """Handle the end of a connection; the end of a link is a death, unless its rank was to
+        end."""
         if peer.kind in ("out", "err") and peer.rank not in self.ranks.links:
             self.ranks.unborn.add(peer.rank)
         if peer.kind == "watch":
@@ -186,18 +187,19 @@ class RankLinks:
             struck = [p.struck[0] for p in self.ranks.deaths if p.host == peer.host and p.struck]
             for other in self.ranks.living():
                 self.connections.send(other, "lost", host=peer.host, struck=struck)
-        elif self.ranks.is_alone(peer):  # on its node there is nobody to see it
+        elif self.ranks.is_alone(peer):  # no other process on its node could see the death
             for other in self.ranks.living():
                 self.connections.send(other, "gone", rank=peer.rank, leaving=peer.leaving)
 
     # -- what ranks are asked -----------------------------------------------------------------
 
     def ended_slots(self) -> tuple[dict[int, OwnExit], bool, bool]:
-        """Slots whose processes have ended themselves; others have died; others wait for them.
+        """Return how slots' processes have ended themselves, whether others have died, and others
+        wait.
 
-        A rank that waits in the library is told by it that somebody is dead, and asks to report
-        that; the other ranks are asked whether they wait. Nobody waits for a slot whose death a
-        framework is told of.
+        If a rank waits in the library, the library tells it that some process is dead, and the rank
+        asks to report this; the other ranks are asked whether they wait. Nobody waits for a slot if
+        a framework is told of its death.
         """
         deaths, now = self.ranks.deaths, time.monotonic()
         alive = bool(self.ranks.living())
@@ -211,10 +213,11 @@ class RankLinks:
         return left, failing, waiting
 
     def stopped(self) -> list[StoppedProcess]:
-        """Processes that are stopped and keep a repair waiting, as those of each node see it.
+        """Return stopped processes that keep a repair waiting, as the processes of each node see
+        it.
 
-        They are asked now and then while a death is open. Where nobody of a node answers, nor says
-        that it computes, none of its processes is executed.
+        Ranks are asked now and then while a death is open. If no process of a node answers or says
+        that it computes, all of its processes count as stopped.
         """
         now = time.monotonic()
         if not (self.ranks.deaths or self.ranks.repairing) or not self.ranks.entered:
@@ -242,7 +245,7 @@ class RankLinks:
                 self.connections.send(peer, "signal", number=number)
 
     def ask_what_is_saved(self, *, halt: bool) -> None:
-        """Ask slot 0's process how much is saved, and have it store whether the job is to end."""
+        """Ask slot 0's process how much is saved, and let it store whether the job is to end."""
         now = time.monotonic()
         first = [p for p in self.ranks.living() if (p.role, p.index) == ("slot", 0)]
         if first and (now - self.saved_asked_at > SAVED_S or halt != self.halt):
@@ -250,9 +253,9 @@ class RankLinks:
             self.connections.send(first[0], "saved", halt=halt)
 
     def give_up(self, host: str) -> None:
-        """Have all ranks of a host die, which is lost then.
+        """Make all ranks of a host die, so that the host is lost.
 
-        They are not told of an end, of which their agent would tell the others.
+        They are not told of the job's end, since their agent would tell this to the others.
         """
         for peer in self.ranks.living():
             if peer.host == host:
@@ -264,7 +267,7 @@ class RankLinks:
         """Tell all ranks to end, and give them a moment for it.
 
         Args:
-            final: the job is over, so that the nodes' directories go too.
+            final: the job is over, so the nodes' directories are removed, too.
         """
         self.ending = True
         links = self.ranks.links.values()
@@ -277,7 +280,8 @@ class RankLinks:
         self.unclean = ({peer.host for peer in links} - clean) | late
 
     def close(self) -> None:
-        """Everybody was killed: take what is under way, and note who does not answer even now."""
+        """Read what is still under way after everybody was killed, and note hosts that do not
+        answer."""
         self._wait_for_links()
         self.lost.update(peer.host for peer in self.ranks.living())
         self._pump_until(lambda: not self.connections.passing(), timeouts.DRAIN.s)
@@ -293,6 +297,6 @@ class RankLinks:
 
 
 def silent(peers: list[Peer], heard: set[str]) -> dict[Proc, StoppedProcess]:
-    """Processes of hosts that are not among those that were heard. Pure."""
+    """Return the processes of hosts that are not among the hosts that were heard. Pure."""
     return {Proc(peer.rank): StoppedProcess(Proc(peer.rank), f"{peer.name} on {peer.host}")
             for peer in peers if peer.host not in heard}

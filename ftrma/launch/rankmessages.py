@@ -1,6 +1,6 @@
 """Handles the messages of ranks: a table of handlers by the message's event.
 
-A message that no handler knows is an event of the job's story (`fabric.story`), or nothing.
+A message without a handler is an event of the job's story (`fabric.story`), or is ignored.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Message = dict[str, Any]
 
 
 class RankMessages:
-    """Takes down what ranks say, and answers.
+    """Stores what ranks say, and answers.
 
     Args:
         ranks: the state that messages change.
-        claims: ranks that ask to report an error.
+        claims: the ranks that ask to report an error.
         send: answers a rank.
-        story: appends an event to the job's story; read_story: reads all of it.
-        cause: of this launch, if it is not the first.
+        story: appends an event to the job's story; read_story: reads the whole story.
+        cause: cause of this launch, if it is not the first.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class RankMessages:
         self.story, self.read_story, self.cause = story, read_story, cause
 
     def handle(self, peer: Peer, event: str, message: Message) -> None:
-        """Take one message of a rank, whose fields are those of `fabric.link`."""
+        """Handle one message of a rank; `fabric.link` describes the messages."""
         if handler := HANDLERS.get(event):
             handler(self, peer, message)
         elif happened := parse({"event": event, **message}):
@@ -63,7 +63,7 @@ class RankMessages:
         self.claims.begin_attempt(int(message["number"]))
 
     def entered(self, _: Peer, message: Message) -> None:
-        """The program runs (again): the story of a relaunch is complete."""
+        """Note that the program runs; this completes the story of a relaunch."""
         self.ranks.entered, version = True, int(message["version"])
         if self.cause:
             self.tell_relaunched(self.cause, version, float(message["restore_s"]))
@@ -92,7 +92,7 @@ class RankMessages:
         self.claims.release(peer)
 
     def abort(self, peer: Peer, message: Message) -> None:
-        """End the job; MPI_Abort of the program ends it even if another rank reports an error."""
+        """End the job; the program's MPI_Abort ends it even if another rank reports an error."""
         by_program = "program" in message
         if self.ranks.aborted is None and (by_program or self.claims.may_end_job(peer)):
             self.ranks.aborted = status = int(message["status"]) & 0xFF
@@ -100,7 +100,7 @@ class RankMessages:
             self.ranks.why_aborted = mine or str(message.get("why", ""))
 
     def leaving(self, peer: Peer, message: Message) -> None:
-        """A process ends itself: note how, in the words of `protocol.job_end`."""
+        """Note how a process ends itself, in the terms of `protocol.job_end`."""
         how, value = int(message["how"]), int(message["value"])
         peer.leaving = how | value
         if how == job.Left.BY_SIGNAL:
@@ -122,7 +122,7 @@ class RankMessages:
         self.ranks.working = time.monotonic()
 
     def awaited(self, peer: Peer, message: Message) -> None:
-        """A process does not come to a repair: it computes, or waits for something."""
+        """Note that a process does not come to a repair: it computes, or waits for something."""
         ranks, now = self.ranks, time.monotonic()
         peer.answered_at = now
         if not message["computes"]:
@@ -164,7 +164,7 @@ class RankMessages:
         peer.waits = bool(message["waits"])
 
     def saved(self, peer: Peer, message: Message) -> None:
-        """Slot 0's process tells how much is saved."""
+        """Note how much is saved, as slot 0's process tells it."""
         if (peer.role, peer.index) == ("slot", 0):
             self.ranks.saved = Saved(**message)
 

@@ -1,4 +1,5 @@
-"""Carries a job on one node from one launch to the next: lost vaults, the version to go on from."""
+"""Carries a job on one node from one launch to the next: which vaults are lost, which version
+counts."""
 
 from __future__ import annotations
 
@@ -16,14 +17,15 @@ from .vaulthandover import hand_over, role_holders
 
 
 def relaunch(made: Job, reason: str, died: set[int], noticed_ns: int) -> bool:
-    """Prepare the next launch and say so; False if nothing is left to go on from.
+    """Prepare the next launch and tell the user; return False if nothing is left to go on from.
 
     Args:
         died: processes that were dead before the launch was ended.
-        noticed_ns: when the launch was found to be unable to go on, CLOCK_MONOTONIC.
+        noticed_ns: when it was found that the launch cannot go on, by CLOCK_MONOTONIC.
     """
     ctl = made.ctl
-    # The processes died together with the launcher, or with the supervisor: their vaults are good.
+    # In these cases the processes died because of the launcher or the supervisor, so their vaults
+    # are good.
     together = reason in (HALTED, SUPERVISOR_DIED, LAUNCHER_DIED, ALL_DIED)
     lost = lost_roles(made, set() if together else died)
     failure = beyond_repair(made, lost)
@@ -50,10 +52,10 @@ def relaunch(made: Job, reason: str, died: set[int], noticed_ns: int) -> bool:
 
 
 def lost_roles(made: Job, died: set[int]) -> list[int]:
-    """Roles whose vaults the next launch cannot have, as positions in `vaulthandover.role_holders`.
+    """Return the roles whose vaults are lost, as positions in `vaulthandover.role_holders`.
 
-    A launch that ends before it has taken over all vaults leaves those that it was offered. They
-    belong to no process yet, so the death of a process loses none of them.
+    A launch that ends before it has taken over all vaults leaves the vaults that it was offered.
+    They belong to no process yet, so none is lost by the death of a process.
 
     Args:
         died: processes that died by themselves while the others lived.
@@ -69,7 +71,8 @@ def lost_roles(made: Job, died: set[int]) -> list[int]:
 
 
 def beyond_repair(made: Job, lost: list[int]) -> CatastrophicFailure | None:
-    """The error of a group that has lost more than can be rebuilt; None without a checkpoint."""
+    """Return the error of a group that has lost more than can be rebuilt; None if none has, or
+    without a checkpoint."""
     layout, version = made.layout, Version(made.ctl.commit >> 1)
     names = {g: [f"slot {s}" for s in layout.members(g) if s in lost]
              + [f"checksum {c}" for c in layout.checksums_of(g) if layout.slots + c in lost]

@@ -1,13 +1,16 @@
-"""Puts relays between the launcher and the nodes of a job, so that a lost node ends no launch.
+"""Puts relays between the launcher and the nodes of a job, so that a lost node does not end a
+launch.
 
-The launcher (prterun) ends a job when it loses a daemon that is connected to it directly. It does
-not when another daemon loses one. So some daemons more run on the launcher's own machine, without
-ranks: the *relays*, to which the daemons of all nodes connect. Their hosts have names of ftrma's
-own, and the command by which the launcher starts daemons elsewhere (`relaystart`) starts them here.
+The launcher (prterun) ends a job when it loses a daemon that is connected to it directly, but not
+when another daemon loses one. So some additional daemons without ranks run on the launcher's own
+machine: the *relays*, to which the daemons of all nodes connect. Their hosts have names that ftrma
+makes up, and the command by which the launcher starts daemons elsewhere (`relaystart`) starts them
+on this machine.
 
-The launcher would place ranks on relays. So it is told the host of each rank, in a file; the hosts
-are those that it would have chosen by the user's options. Where they are not known, as in a batch
-system's allocation, there are no relays, and the loss of a node is answered by another launch.
+By itself the launcher would place ranks on relays. So it gets a file with the host of each rank;
+these are the hosts that it would have chosen by the user's options. If they are not known, as in a
+batch system's allocation, there are no relays, and the loss of a node is answered by another
+launch.
 """
 
 from __future__ import annotations
@@ -26,20 +29,20 @@ from . import relaystart
 from .mpirun import BATCH_SYSTEMS, HOSTS, HOW, WHERE, default_hostfiles, names_hosts, without
 
 AGENT = "plm_ssh_agent"  # an option of the launcher: the command that starts daemons elsewhere
-USUAL_AGENTS = (("ssh", "-x"), ("rsh",))  # as the launcher calls them itself
+USUAL_AGENTS = (("ssh", "-x"), ("rsh",))  # as the launcher itself calls them
 PER_NODE = {"-N", "--npernode", "-npernode"}  # short for ppr:K:node
 
 
 def with_relays(
     words: Sequence[str], processes: int, session: Path, log: Path
 ) -> list[str] | None:
-    """The launcher's options with relays; None if there can be none.
+    """Return the launcher's options with relays; None if relays are not possible.
 
     Args:
         words: the user's options.
-        processes: of the job.
-        session: directory of the launch.
-        log: of the launcher's output.
+        processes: number of processes of the job.
+        session: session directory of the launch.
+        log: file for the launcher's output.
     """
     hosts, agent = hosts_of_ranks(words, processes), starting_agent(words)
     if hosts is None or agent is None:
@@ -58,9 +61,10 @@ def with_relays(
 
 
 def why_none(words: Sequence[str]) -> str:
-    """Say why a job with these options has no relays; empty if it has.
+    """Say why a job with these options has no relays; empty if it has relays.
 
-    The number of processes is not known here: with more than there are places it has none either.
+    The number of processes is not known here: a job with more processes than places has no relays
+    either.
     """
     if _batch_system():
         return "hosts come from a batch system, or from a file for all jobs"
@@ -73,7 +77,8 @@ def why_none(words: Sequence[str]) -> str:
 
 
 def count(nodes: int) -> int:
-    """Number of relays: each daemon has at most so many below it, and no node has one. Pure."""
+    """Return the number of relays, so that no daemon has more than so many others below it.
+    Pure."""
     relays = 1
     while relays * relays < nodes:
         relays += 1
@@ -81,26 +86,26 @@ def count(nodes: int) -> int:
 
 
 def hosts_of_ranks(words: Sequence[str], processes: int) -> list[str] | None:
-    """The host of each rank, as the launcher places them by these options.
+    """Return the host of each rank, as the launcher places ranks by these options.
 
-    The options that are understood are one list or file of hosts, with numbers of slots or without,
-    and a way of ``ppr:K:node``, ``node`` or ``slot``. None for others, and where a batch system or
-    a file for all jobs may bring further hosts.
+    These options are understood: one list or file of hosts, with or without numbers of slots, and a
+    mapping by ``ppr:K:node``, ``node`` or ``slot``. The result is None for others, and if a batch
+    system or a file for all jobs may add hosts.
     """
     found = None if _batch_system() else hosts_by_options(words)
     return placed(*found, processes) if found else None
 
 
 def _batch_system() -> bool:
-    """Hosts may come from elsewhere than from the options."""
+    """Say whether hosts may come from elsewhere than from the options."""
     return any(name in BATCH_SYSTEMS for name in os.environ) or any(
         map(names_hosts, default_hostfiles()))
 
 
 def hosts_by_options(words: Sequence[str]) -> tuple[dict[str, int], str] | None:
-    """Number of slots of each host, and in which way processes are placed on them.
+    """Return the number of slots of each host, and in which way processes are placed on them.
 
-    None for options of which another kind is among them.
+    The result is None if other kinds of options are among them.
     """
     where, how = values(words, WHERE), values(words, HOW)
     if len(where) != 1 or len(how) > 1:
@@ -119,10 +124,11 @@ def hosts_by_options(words: Sequence[str]) -> tuple[dict[str, int], str] | None:
 
 
 def slots_of_hosts(words: Sequence[str]) -> dict[str, int] | None:
-    """Number of slots of each host: processes that it may have; None where that is not known.
+    """Return each host's number of slots, the processes that it may have; None if that is not
+    known.
 
-    A way of placing that has more processes on a host than the host has slots counts in their
-    place.
+    If the mapping places more processes on a host than the host has slots, that number counts
+    instead.
     """
     where, how = values(words, WHERE), values(words, HOW)
     if _batch_system() or len(where) != 1:
@@ -139,15 +145,16 @@ def slots_of_hosts(words: Sequence[str]) -> dict[str, int] | None:
 
 
 def in_words(text: str) -> list[tuple[str, int]]:
-    """Read ``node1:2,node2``: hosts and slots; empty if anything else is among them. Pure."""
+    """Read hosts and slots from ``node1:2,node2``; empty if anything else is among them. Pure."""
     found = [re.fullmatch(r"([\w.-]+)(?::([1-9]\d*))?", word) for word in text.split(",")]
     return [(each[1], int(each[2] or 1)) for each in found if each] if all(found) else []
 
 
 def in_file(path: str) -> list[tuple[str, int]]:
-    """Read the hosts of a file with lines such as ``node1 slots=2``; 0 where a line has no number.
+    """Read the hosts of a file with lines such as ``node1 slots=2``; 0 slots if a line has no
+    number.
 
-    Empty if anything else is among them.
+    The result is empty if anything else is in the file.
     """
     try:
         lines = [line.partition("#")[0].strip() for line in Path(path).read_text().splitlines()]
@@ -158,14 +165,14 @@ def in_file(path: str) -> list[tuple[str, int]]:
 
 
 def placed(slots: dict[str, int], way: str, processes: int) -> list[str] | None:
-    """Place processes on hosts in a way of the launcher's. Pure.
+    """Place processes on hosts in the way of the launcher's mapping. Pure.
 
     Args:
-        slots: of each host.
+        slots: slots of each host.
 
     Returns:
-        The host of each; None where there are more of them than places, with which the launcher
-        deals in its own way.
+        The host of each process; None if there are more processes than places, which the launcher
+        handles in its own way.
     """
     if way == "slot":
         seats = [host for host, number in slots.items() for _ in range(number)]
@@ -179,7 +186,7 @@ def placed(slots: dict[str, int], way: str, processes: int) -> list[str] | None:
 
 
 def values(words: Sequence[str], names: set[str]) -> list[tuple[str, str]]:
-    """The options of these names among the words, each with its value."""
+    """Return the options with these names among the words, each with its value."""
     found = []
     for word, value in itertools.zip_longest(words, words[1:], fillvalue=""):
         name, joined, after = word.partition("=")
@@ -189,7 +196,8 @@ def values(words: Sequence[str], names: set[str]) -> list[tuple[str, str]]:
 
 
 def starting_agent(words: Sequence[str]) -> list[str] | None:
-    """The command by which the launcher starts daemons elsewhere; None where it is not known."""
+    """Return the command by which the launcher starts daemons elsewhere; None if it is not
+    known."""
     if any(name.startswith("PRTE_MCA_plm") for name in os.environ):
         return None
     said = [i for i, word in enumerate(words) if "plm" in word or "rsh" in word]
@@ -205,7 +213,7 @@ def starting_agent(words: Sequence[str]) -> list[str] | None:
 
 
 def _without_agent(words: Sequence[str]) -> list[str]:
-    """The words without the command that starts daemons elsewhere."""
+    """Return the words without the command that starts daemons elsewhere."""
     if AGENT not in words:
         return [*words]
     at = words.index(AGENT)

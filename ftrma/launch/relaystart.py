@@ -1,10 +1,10 @@
-"""Starts a daemon of the launcher: a relay on this machine, all others by the user's command.
+"""Starts a daemon of the launcher: a relay on this machine, any other by the user's command.
 
     python relaystart.py LOG COMMAND [ARGUMENT...] [-OPTION...] HOST WORD...
 
-The launcher calls it in place of the command that the user has for that, such as ``ssh``, and so do
-relays, which have no output. What is said elsewhere goes to the launcher's log, where it is looked
-for. See `relays`. The file is run by its path and imports next to nothing.
+The launcher calls this file in place of the user's command for that, such as ``ssh``. So do relays,
+which have no output of their own, so output from elsewhere goes to the launcher's log, where it is
+looked for. See `relays`. The file is run by its path and imports next to nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
-NAME = "ftrma-relay-"  # and a number: hosts of relays
+NAME = "ftrma-relay-"  # with a number it is the host name of a relay
 
 
 def main(log: str, words: list[str]) -> None:

@@ -1,8 +1,8 @@
-"""Begins a job from files, and looks after the directory into which it writes its checkpoints.
+"""Begins a job from files, and manages the directory into which it writes its checkpoints.
 
-One job uses a directory at a time (a lock tells). The directory is a job's as long as it holds
-checkpoints of it: another program, or one that begins anew, is refused there. When the job ends
-with status 0 its directory says so, and then another job may have it.
+Only one job at a time uses a directory (it holds a lock). The directory belongs to a job as long as
+it holds checkpoints of it: another program, or one that begins anew, is refused. When the job ends
+with status 0, its directory says so, and then another job may use it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Files:
     """A directory of checkpoints in files, which is this job's alone.
 
     Attributes:
-        directory: absolute.
+        directory: its absolute path.
         point: the checkpoint to begin from; None: the program's start.
-        manifest: of this checkpoint.
+        manifest: manifest of this checkpoint.
     """
 
     directory: Path
@@ -51,7 +51,7 @@ class Files:
 
     @property
     def entry(self) -> int:
-        """Number of this entry into the job."""
+        """Return the number of this entry into the job."""
         found = spillfiles.points(self.directory, whole=False)
         return max((point.entry for point in found), default=0) + 1
 
@@ -66,10 +66,10 @@ def claim(directory: str, option: str, *, make: bool) -> Files:
     """Become the only user of a directory of checkpoints.
 
     Args:
-        option: by which the user named it. make: it is made if it is missing.
+        option: the option that named it. make: make it if it is missing.
 
     Raises:
-        ValueError: it cannot be used; the text says why.
+        ValueError: the directory cannot be used; the text says why.
     """
     path = Path(os.path.abspath(directory))
     try:
@@ -103,7 +103,7 @@ def begin_anew(files: Files) -> None:
     """Use a directory for a job that begins at the program's start.
 
     Raises:
-        ValueError: it has checkpoints of a job that has not ended.
+        ValueError: the directory has checkpoints of a job that has not ended.
     """
     whole, ended = spillfiles.points(files.directory), files.directory / ENDED
     if whole and not ended.exists():
@@ -114,16 +114,16 @@ def begin_anew(files: Files) -> None:
 
 
 def choose(files: Files, *, thorough: bool = False) -> bool:
-    """Choose the newest checkpoint that is whole; damaged ones are set aside, and told.
+    """Choose the newest checkpoint that is whole; set damaged ones aside, and tell the user.
 
     Args:
-        thorough: look at all data.
+        thorough: read all data.
 
     Returns:
         False: there is none.
 
     Raises:
-        ValueError: it is of a newer ftrma.
+        ValueError: it was written by a newer ftrma.
     """
     while found := spillfiles.points(files.directory):
         point = found[-1]
@@ -145,21 +145,21 @@ def choose(files: Files, *, thorough: bool = False) -> bool:
 
 
 def set_aside(files: Files, point: Point, why: Exception) -> None:
-    """Rename a damaged checkpoint, and tell of it."""
+    """Rename a damaged checkpoint, and tell the user."""
     name = spillfiles.set_aside(files.directory, point)
     tell(f"warning: {why}; checkpoint {point.version} is set aside as {files.directory / name}")
 
 
 def has_ended(files: Files) -> bool:
-    """The job of this directory has ended with status 0."""
+    """Say whether the job of this directory has ended with status 0."""
     return (files.directory / ENDED).exists()
 
 
 def check_program(files: Files, words: Sequence[str], slots: int | None) -> None:
-    """Refuse another program, or another number of slots, than the files are of.
+    """Refuse a program or a number of slots that differs from that of the files.
 
     Raises:
-        ValueError: with both, and the remedy.
+        ValueError: they differ; the text names both, and the remedy.
     """
     assert files.manifest
     program, count = files.manifest["program"], files.manifest["slots"]
@@ -179,7 +179,7 @@ def _name_of(words: Sequence[str]) -> str:
 
 
 def begin_from(made: Job, files: Files) -> None:
-    """Have the first launch of a job go on from a checkpoint in files.
+    """Make the first launch of a job go on from a checkpoint in files.
 
     On one node its vaults are filled here; over several nodes each node fills its own.
 
@@ -211,7 +211,7 @@ def begin_from(made: Job, files: Files) -> None:
         return
     ctl, layout = made.ctl, made.layout
     for checksum in range(layout.checksums):
-        ctl.lost[layout.slots + checksum] = 1  # it is computed from the slots
+        ctl.lost[layout.slots + checksum] = 1  # the parity is computed from the slots
     for slot in range(layout.slots):
         ctl.lost[slot] = 0
     ctl.commit, ctl.resume = files.point.version << 1, RESUME_FILES
@@ -219,13 +219,13 @@ def begin_from(made: Job, files: Files) -> None:
 
 
 def begin_from_older(made: Job, files: Files, why: str) -> bool:
-    """Set a checkpoint aside that the program has refused, and have the next launch take an older.
+    """Set aside a checkpoint that the program has refused; let the next launch take an older one.
 
     Args:
         why: in words.
 
     Returns:
-        False: there is none; that was told.
+        False if there is none; then the user was told.
     """
     assert files.point
     set_aside(files, files.point, FtrmaError(why))
@@ -241,7 +241,7 @@ def begin_from_older(made: Job, files: Files, why: str) -> bool:
 
 
 def _fill_vault(made: Job, files: Files, slot: int) -> None:
-    from ..protocol.filling import make_filled  # with NumPy, which most supervisors do without
+    from ..protocol.filling import make_filled  # it needs NumPy, which most supervisors do not load
 
     assert files.point and files.manifest
     ctl = made.ctl
@@ -261,18 +261,18 @@ def _age(written: float) -> str:
 
 @dataclass
 class RunFiles:
-    """The directories of a run.
+    """The directories of checkpoints that a run uses.
 
     Attributes:
-        source: to begin from; None: the program's start.
-        sink: into which checkpoints are written; None: they stay in memory.
+        source: the directory to begin from; None: the program's start.
+        sink: the directory into which checkpoints are written; None: they stay in memory.
     """
 
     source: Files | None = None
     sink: Files | None = None
 
     def end(self, status: int | None) -> None:
-        """Note in the directory that the job has ended, if with status 0, and let others use it."""
+        """Note in the directory if the job has ended with status 0, and let others use it."""
         if self.sink and status == 0:
             with contextlib.suppress(OSError):
                 (self.sink.directory / ENDED).touch(mode=0o600)
@@ -282,10 +282,10 @@ class RunFiles:
 
 
 def files_of_run(resume: str, spill: str) -> RunFiles:
-    """Claim the directories that ``--resume`` and ``--spill`` name; "": none.
+    """Claim the directories that ``--resume`` and ``--spill`` name; "" means none.
 
     Raises:
-        ValueError: one cannot be used.
+        ValueError: one of them cannot be used.
     """
     both = resume and spill and os.path.abspath(resume) == os.path.abspath(spill)
     source = claim(resume, "--resume", make=bool(both)) if resume else None

@@ -1,8 +1,8 @@
 """Watches a launch over several nodes by the ranks' connections.
 
 The ranks replace a dead process by themselves. The launch is ended if they ask for it, if a node is
-lost, or if a repair does not end; then the job is launched again on the nodes that answer, see
-`failover` and `nexthosts`.
+lost and the others cannot repair that, or if a repair does not end. Then the job is launched again
+on the nodes that answer, see `failover` and `nexthosts`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class SeveralNodes:
         self.launch, self.made = launch, launch.made
         self.rank_links, self.ranks = launch.rank_links, launch.rank_links.ranks
         self.launcher_died: float | None = None
-        self.without: set[str] = set()  # hosts that are left because of a split
-        self.given_up: set[str] = set()  # hosts that the others go on without, because of a split
+        self.without: set[str] = set()  # hosts to leave out because of a split
+        self.given_up: set[str] = set()  # hosts without which the others go on, because of a split
         self.stopped_processes = StoppedProcesses()
 
     def ended_slots(self) -> tuple[dict[int, OwnExit], bool, bool]:
@@ -50,7 +50,7 @@ class SeveralNodes:
         return self.ranks.entered
 
     def forward_signal(self, number: int, slots: set[int]) -> set[int]:
-        self.rank_links.forward_signal(number)  # each rank looks whether its program handles it
+        self.rank_links.forward_signal(number)  # each rank checks whether its program handles it
         return set()
 
     def unhandled_signals(self) -> list[tuple[int, int]]:
@@ -73,7 +73,7 @@ class SeveralNodes:
         self.end(final=True)
         for slot, peak_bytes in self.ranks.log_peaks.items():
             self.made.ctl.slots[slot].peak_bytes = peak_bytes  # as on one node
-        if not own_end and self.ranks.aborted is None:  # it was all over before that was judged
+        if not own_end and self.ranks.aborted is None:  # all was over before that was judged
             left, failing, _ = self.ended_slots()
             own_end = decide_end(left, self.launch.layout.slots, failing=failing, waiting=False)
         return tell_own_end(own_end or JobEnd(self.ranks.aborted or 0, self.ranks.why_aborted))
@@ -83,7 +83,7 @@ class SeveralNodes:
         lost = self.lost_host() if self.launcher_died else []
         cause = failover.cause_of(links, made.directory, made.options, reason, lost)
         stuck = no_progress(made)
-        # If no rank has come to a first launch, none would come to the next one.
+        # If no rank has come up in the first launch, none would come up in the next one.
         started = ranks.entered or (links.cause is not None and links.spread)
         hopeless = not started and self.launch.says_why()
         self.end(final=made.exhausted or bool(stuck))
@@ -107,7 +107,8 @@ class SeveralNodes:
             if there := [host for host in named_hosts(made.words) if nexthosts.answers(host)]:
                 eachhost.sweep(made.directory, made.words, there)
             return CATASTROPHE
-        # The number is read only now, since a rank may begin an attempt up to the launch's end.
+        # The number of the attempt is read only now, since a rank may begin one up to the launch's
+        # end.
         homes = self.homes_of_vaults(
             made.layout, weaker=chosen.layout.strength < made.layout.strength)
         made.go_on_with(*chosen)
@@ -117,18 +118,19 @@ class SeveralNodes:
         return None
 
     def homes_of_vaults(self, layout: Layout, *, weaker: bool) -> set[tuple[str, int, str]]:
-        """Kind, number and host of each role whose vault the next launch may find.
+        """Return kind, number and host of each role whose vault the next launch may find.
 
         Args:
-            layout: of the launch that has ended.
-            weaker: the next one has fewer checksum ranks for each group, so that these are not its.
+            layout: layout of the launch that has ended.
+            weaker: the next launch has fewer checksum ranks for each group, so these parities
+                belong to a former layout.
         """
         links, ranks = self.rank_links, self.ranks
         homes = {(*role, host) for role, host in ranks.homes.items()}
         if ranks.entered:
             homes = {home for home in homes if "/" not in home[0]}
         elif links.cause:
-            homes |= {*links.cause.homes}  # a role that was to move may not have done so
+            homes |= {*links.cause.homes}  # a role that was to move may not have moved
         if not weaker:
             return homes
         former = f"{CHECKSUM_KIND}/{layout.strength}"
@@ -139,18 +141,18 @@ class SeveralNodes:
         self.end(final=True)
 
     def end(self, *, final: bool) -> None:
-        """End the launch on all nodes; a job that is over removes its files there, too."""
+        """End the launch on all nodes; if the job is over, remove its files there, too."""
         self.rank_links.end(final=final)
-        # A launcher that has lost a node waits for its daemon.
+        # A launcher that has lost a node would wait for that node's daemon.
         self.launch.end(patience_s=0.0 if self.ranks.lost else timeouts.DAEMONS.s)
         if final:
             failover.clean_up(self.rank_links, self.made.directory, self.made.first_words)
 
     def trouble(self) -> str:
-        """Why this launch cannot go on, in words; empty while it can.
+        """Say why this launch cannot go on, in words; empty while it can.
 
-        Each check returns None if it finds nothing, and the next one is asked; "" if it cannot know
-        yet, and then no other one is asked.
+        Each check returns None if it finds nothing; then the next check is made. It returns "" if
+        it cannot know yet; then no other check is made.
         """
         for check in (self.launcher_gone, self.relaunch_wanted, self.node_lost,
                       self.waits_for_stopped, self.parted, self.endless_repair, self.not_come_up):
@@ -170,18 +172,19 @@ class SeveralNodes:
         return self.ranks.wish or None
 
     def node_lost(self) -> str | None:
-        """A death that the ranks cannot repair: a whole node's, or before the program has begun."""
+        """Name a death that the ranks cannot repair: that of a whole node, or before the program's
+        start."""
         ranks = self.ranks
         beyond = ranks.deaths and (ranks.nodes_gone() or not ranks.entered)
         return ranks.failure() if beyond else None
 
     def waits_for_stopped(self) -> str | None:
-        """A repair waits for a process that is stopped."""
+        """Say that a repair waits for a process that is stopped."""
         died = self.ranks.failure() or "a repair is under way"
         return self.stopped_processes.check(self.rank_links.stopped(), died) or None
 
     def endless_repair(self) -> str | None:
-        """A repair has neither ended nor moved any bytes for long."""
+        """Say that a repair has neither ended nor moved any bytes for long."""
         ranks, now = self.ranks, time.monotonic()
         if ranks.deaths and now - max(ranks.deaths[0].died_at, ranks.working) > timeouts.REPAIR.s:
             return f"{ranks.failure()}, and the others have not come to an end with it"
@@ -190,7 +193,7 @@ class SeveralNodes:
         return None
 
     def not_come_up(self) -> str | None:
-        """Processes that have not come, and never will."""
+        """Name processes that have not come up, and never will."""
         launch, ranks = self.launch, self.ranks
         missing = launch.layout.processes - len(ranks.links)
         if not missing:
@@ -207,10 +210,10 @@ class SeveralNodes:
         return None
 
     def parted(self) -> str | None:
-        """Two nodes do not reach each other, although the supervisor reaches both.
+        """Say that two nodes do not reach each other, although the supervisor reaches both.
 
-        After `timeouts.RETURN` the job goes on without one of them: it is given up, and the others
-        repair that in place, or the launch ends.
+        After `timeouts.RETURN` the job goes on without one of them: this node is given up, and the
+        others repair that in place, or the launch ends.
         """
         ranks, now = self.ranks, time.monotonic()
         for pair, split in list(ranks.splits.items()):
@@ -235,16 +238,18 @@ class SeveralNodes:
         return None
 
     def host_lacking_ranks(self) -> str:
-        """A host on which some ranks have come and others have not; empty if there is none."""
+        """Name a host on which some ranks have come up and others have not; empty if there is
+        none."""
         here = self.launch.arrivals
         hosts = [*self.ranks.arrivals.items(), (socket.gethostname(), here)]
         return next((host for host, arrivals in hosts if arrivals.lacking), "")
 
     def lost_host(self) -> list[Peer]:
-        """All processes of the host that was lost before the launcher ended; empty if none was.
+        """Return all processes of the host that was lost before the launcher ended; empty if none
+        was.
 
-        A launcher that has lost a daemon ends by itself, and all other processes with it; a
-        launcher that was killed does so, too, without a lost host.
+        A launcher that has lost a daemon ends by itself, and all other processes end with it. A
+        launcher that was killed ends, too, but without a lost host.
         """
         ranks, status = self.ranks, self.launch.mpirun.poll()
         if not ranks.deaths or (status is not None and status < 0):
@@ -256,7 +261,7 @@ class SeveralNodes:
         return first if whole and len(there) < len(ranks.links) else []
 
     def why_launcher_ended(self) -> str:
-        """Why the launcher has ended, in words."""
+        """Say why the launcher has ended, in words."""
         if not (lost := self.lost_host()):
             return LAUNCHER_DIED
         hosts = [peer.host for peer in self.ranks.links.values()]

@@ -1,6 +1,6 @@
-"""Forwards signals to ``ftrma run`` that are the program's: SIGUSR1 and SIGUSR2.
+"""Forwards signals that ``ftrma run`` gets for the program: SIGUSR1 and SIGUSR2.
 
-Batch systems warn of the end of an allocation by them. A slot gets a signal only if its program
+Batch systems use them to warn of the end of an allocation. A slot gets a signal only if its program
 handles it: otherwise all slots would die of it at once, and no repair could help. A program that is
 about to begin, or to begin anew, has `timeouts.HANDLER` to set its handler.
 """
@@ -20,16 +20,17 @@ class SignalForwarder:
 
     def __init__(self) -> None:
         self.arrived: list[int] = []
-        # By signal: since when, and the slots that have not got it.
+        # For each signal: since when it is pending, and the slots that have not got it yet.
         self.pending: dict[int, tuple[float, set[int]]] = {}
         self.told: set[int] = set()
 
     def note(self, number: int, _frame: object) -> None:
-        """Handle a signal: keep it for `forward`."""
+        """Handle a signal by keeping it for `forward`."""
         self.arrived.append(number)
 
     def forward(self, control: LaunchControl, slots: int) -> None:
-        """Send the signals to slots that handle them; tell once of slots that do not."""
+        """Send the signals to slots that handle them; tell the user once about slots that do
+        not."""
         if not control.program_begun():
             return
         now = time.monotonic()
@@ -48,12 +49,12 @@ class SignalForwarder:
             self.tell(number, {slot}, slots)
 
     def tell_undelivered(self, slots: int) -> None:
-        """Tell of signals that are left when the job is over."""
+        """Tell the user of signals that are left when the job is over."""
         for number, (_, rest) in self.pending.items():
             self.tell(number, rest, slots)
 
     def tell(self, number: int, rest: set[int], slots: int) -> None:
-        """Say that a signal does not come to some slots."""
+        """Tell the user that a signal does not reach some slots."""
         if number not in self.told:
             self.told.add(number)
             name = signal.Signals(number).name

@@ -16,10 +16,11 @@ def describe(name: str, action: str) -> tuple[list[str], bool]:
     """Describe the checkpoints of a directory.
 
     Args:
-        action: "list"; "verify", which reads all data; "show", which tells what the newest has.
+        action: "list"; "verify", which reads all data; "show", which describes the newest
+            checkpoint.
 
     Returns:
-        Lines, and whether nothing of what was read is damaged.
+        Lines, and whether everything that was read is undamaged.
 
     Raises:
         ValueError: there are none.

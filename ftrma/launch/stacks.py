@@ -1,8 +1,8 @@
 """Looks from outside at where a process is: its state, its call of the MPI library, its stack.
 
-Nothing here needs the process's help, its GIL, or a signal: a process that hangs gives none of
-them. The stack is read by py-spy (extra ``stacks``), which reads the process's memory; without it
-the kernel's word on the process has to do.
+Nothing here needs the process's help, its GIL, or a signal, since a process that hangs does not
+react. The stack is read by py-spy (extra ``stacks``), which reads the process's memory; without it
+there is only what the kernel knows about the process.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 from ..host import timeouts
 
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
-NAME_BYTES = 64  # of a call; the longest of MPI has 38
-MOST_FRAMES = 6  # of a stack, the innermost ones
+NAME_BYTES = 64  # for the name of a call; the longest of MPI has 38
+MOST_FRAMES = 6  # most frames of a stack, the innermost ones
 # Frames of C that only lead from Python to the call that hangs.
 LEADING = ("ffi_call", "_call_function_pointer", "_ctypes", "PyCFuncPtr", "_PyEval", "PyObject_")
 STATES = {"R": "computes", "S": "sleeps", "D": "waits for a device, which no signal ends",
@@ -36,7 +36,7 @@ class _Vector(ctypes.Structure):
 
 
 def read_memory(pid: int, address: int, size_bytes: int) -> bytes:
-    """Read memory of another process of this user; empty if that is not allowed, or not there."""
+    """Read memory of another process of this user; empty if that is not allowed or not possible."""
     buffer = ctypes.create_string_buffer(size_bytes)
     mine = _Vector(ctypes.cast(buffer, ctypes.c_void_p), size_bytes)
     theirs = _Vector(address, size_bytes)
@@ -48,7 +48,7 @@ def read_memory(pid: int, address: int, size_bytes: int) -> bytes:
 
 
 def call_name(pid: int, address: int) -> str:
-    """Name of the call that a process has entered last, from the address of the name.
+    """Return the name of the call that a process has entered last, given the address of the name.
 
     Returns:
         "a call of the MPI library" if the name cannot be read.
@@ -56,7 +56,7 @@ def call_name(pid: int, address: int) -> str:
     unknown = "a call of the MPI library"
     if not address:
         return unknown
-    # A page that is not there may follow the name.
+    # The page after the name may not exist.
     name = read_memory(pid, address, NAME_BYTES) or read_memory(
         pid, address, min(NAME_BYTES, 4096 - address % 4096))
     text = name.partition(b"\0")[0].decode("ascii", "replace")
@@ -64,7 +64,7 @@ def call_name(pid: int, address: int) -> str:
 
 
 def state_of(pid: int) -> str:
-    """State of a process's main thread as the kernel has it: R, S, D, T, t; empty if it is gone."""
+    """Return the kernel's state of a process's main thread: R, S, D, T, t; empty if it is gone."""
     with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
     return ""
@@ -80,7 +80,8 @@ def state_in_words(pid: int) -> str:
 
 
 def py_spy() -> str:
-    """Path of py-spy, beside this Python or on the PATH; empty if it is not installed."""
+    """Return the path of py-spy, beside this Python or on the PATH; empty if it is not
+    installed."""
     beside = Path(sys.executable).parent / "py-spy"
     return str(beside) if beside.exists() else shutil.which("py-spy") or ""
 
@@ -94,8 +95,8 @@ def stack(pid: int) -> list[str]:
     tool = py_spy()
     if not tool:
         return []
-    # To see frames of C the process is paused for a moment; where that is not allowed, its memory
-    # may be readable nevertheless.
+    # To read frames of C the process is paused for a moment. If that is not allowed, its memory may
+    # be readable nevertheless.
     for more, patience_s in ((["--native"], timeouts.NATIVE_STACK.s),
                              (["--nonblocking"], timeouts.PYTHON_STACK.s)):
         with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
@@ -108,17 +109,17 @@ def stack(pid: int) -> list[str]:
 
 
 def main_frames(threads: Sequence[dict[str, Any]], pid: int) -> list[dict[str, Any]]:
-    """Frames of the main thread in what py-spy says."""
+    """Return the frames of the main thread from py-spy's output."""
     main = [t for t in threads if t.get("os_thread_id") == pid] or [
         t for t in threads if t.get("thread_name") == "MainThread"]
     return list(main[0]["frames"]) if main else []
 
 
 def in_words(frames: Sequence[dict[str, Any]]) -> list[str]:
-    """Name the frames that tell a reader something, the innermost first.
+    """Name the frames that are useful for a reader, the innermost first.
 
-    Frames of ftrma's own that lead to the program are left out, and so are those of C below the
-    first one of Python, but for the innermost one of each kind.
+    Left out are ftrma's own frames that lead to the program, and frames of C below the first one of
+    Python, except the innermost one of each kind.
     """
     theirs = [frame for frame in frames if not is_ours(frame)]
     first = next((i for i, frame in enumerate(theirs) if is_python(frame)), len(theirs))
@@ -133,7 +134,7 @@ def is_python(frame: dict[str, Any]) -> bool:
 
 
 def is_ours(frame: dict[str, Any]) -> bool:
-    """A frame of the way from the start of a rank to its program."""
+    """Say whether a frame belongs to the way from a rank's start to its program."""
     file = str(frame.get("filename") or "")
     return file.startswith((PACKAGE, "<frozen runpy")) or file in ("<string>", "runpy.py")
 

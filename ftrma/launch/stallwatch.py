@@ -1,16 +1,17 @@
-"""Watches from outside whether the slots of a launch go on, and acts when some do not.
+"""Watches from outside whether the slots of a launch make progress, and acts if some do not.
 
-The supervisor reads words of each slot in shared memory some times a second: safepoints, calls,
-events, versions; those of other nodes come by their agents (`farlooks`). `processlooks` says what a
-slot is doing and where it is, `protocol.stalls` judges.
+The supervisor reads words of each slot in shared memory several times a second: safepoints, calls,
+events, versions. The words of other nodes are sent by their agents (`farlooks`). `processlooks`
+says what a slot is doing and where it is, and `protocol.stalls` judges.
 
-* ``tell``: a line says which slots hang, where, and who waits for whom; one more that they go on.
+* ``tell``: a line says which slots hang, where, and who waits for whom; another line says when they
+  go on.
 * ``replace``: the slot to blame is killed, which is a death like any other. If more would be lost
-  than a group survives, or no spare is left, or nobody is to blame, the job is launched again from
-  all its vaults instead.
-* ``halt``: the job ends, and what was saved last stands.
+  than a group survives, or no spare is left, or no slot is to blame, the job is launched again
+  instead, from all its vaults.
+* ``halt``: the job ends, and one can go on from what was saved last.
 
-Repairs, and the end that somebody has asked for, have time-outs of their own.
+Repairs, and ends that were asked for, have time-outs of their own.
 """
 
 from __future__ import annotations
@@ -30,19 +31,22 @@ from ..settings.options import stall_limit
 from .launch import Launch
 from .processlooks import Found, ProcessLooks
 
-# Between two looks; a stall is named within 1 s of its time-out. A look takes 2 us for a slot.
+# Time between two looks; a stall is reported within 1 s of its time-out. A look takes 2 us for each
+# slot.
 LOOK_S, MANY, LOOK_MANY_S = 0.25, 64, 0.5
-MOST_STACKS = 8  # that are read for one verdict
+MOST_STACKS = 8  # most stacks that are read for one verdict
 Counters = tuple[int, ...]
 
 
 @dataclass
 class Track:
-    """One slot, over the looks at it.
+    """The state of one slot over several looks.
 
     Attributes:
-        counters: at the newest look; since: when they changed last, time.monotonic().
-        ordinal: of its newest safepoint; stepped: when that was passed; 0: not in this attempt.
+        counters: its counters at the newest look; since: when they last changed, by
+            time.monotonic().
+        ordinal: number of its newest safepoint; stepped: when that was passed; 0: none in this
+            attempt.
         replay_since: when its replay began; 0: it is not replayed.
     """
 
@@ -55,18 +59,18 @@ class Track:
 
 @dataclass
 class Longest:
-    """The longest step that was seen, seconds; 0 before one was."""
+    """The longest step that was seen, in seconds; 0 before there was one."""
 
     seconds: float = 0.0
 
 
 @dataclass
 class Outcome:
-    """The action that a verdict asks of `launchwatch`.
+    """The action that a verdict requires of `launchwatch`.
 
     Attributes:
-        relaunch: why the job is launched again; empty: it is not.
-        halt: why the job ends; empty: it does not.
+        relaunch: why the job is launched again; empty if it is not.
+        halt: why the job ends; empty if it does not end.
     """
 
     relaunch: str = ""
@@ -99,7 +103,7 @@ class StallWatch:
         self.lacking_since, self.told_lacking = 0.0, False
 
     def look(self) -> Outcome:
-        """Look at all slots, if it is time to, and act on what is found."""
+        """Look at all slots if it is time to, and act on the result."""
         now = time.monotonic()
         if not (self.limit_s or self.times) or now - self.looked < self.look_s:
             return NOTHING
@@ -127,13 +131,15 @@ class StallWatch:
     # -- looking ------------------------------------------------------------------------------
 
     def awaits_slots(self) -> bool:
-        """True while slots are to go on: the program runs, and nothing else is under way."""
+        """Say whether slots should make progress: the program runs, and nothing else is under
+        way."""
         ctl = self.ctl
         return bool(ctl.start_ns and ctl.alarm == ctl.repaired and not ctl.halt
                     and ctl.request == job.Request.NOTHING)
 
     def lacks_words(self, now: float) -> bool:
-        """True if the words of some slot have not come; that is told, once, if they do not come."""
+        """Say whether some slot's words have not come yet; if they do not come at all, tell the
+        user once."""
         lacking = [slot for slot, proc in enumerate(self.holders())
                    if not self.ctl.proc[proc].pid]
         if not lacking:
@@ -147,12 +153,12 @@ class StallWatch:
         return True
 
     def holders(self) -> list[Proc]:
-        """The process of each slot."""
+        """Return the process of each slot."""
         roles = self.ctl.roles[self.ctl.roles_seq & 1]
         return [roles.slot_proc[slot] for slot in range(len(self.tracks))]
 
     def checksums(self) -> list[Proc]:
-        """The process of each checksum rank."""
+        """Return the process of each checksum rank."""
         roles = self.ctl.roles[self.ctl.roles_seq & 1]
         return [roles.checksum_proc[c] for c in range(self.ctl.nchecksums)]
 
@@ -160,7 +166,7 @@ class StallWatch:
         """Note what has changed at one slot since the last look.
 
         Args:
-            p: process that holds the slot.
+            p: the process that holds the slot.
             attempt: number of the attempt.
             now: time.monotonic(); now_ns: `job.now_ns`.
         """
@@ -180,7 +186,8 @@ class StallWatch:
         track.replay_since = (track.replay_since or now) if counters[-1] else 0.0
 
     def looks(self, now: float, limit_s: float, *, all_of_them: bool = False) -> list[SlotLook]:
-        """All slots as `protocol.stalls` takes them; only those that stand still are examined.
+        """Return all slots as `protocol.stalls` needs them; only those that stand still are
+        examined.
 
         Args:
             all_of_them: examine all.
@@ -189,7 +196,7 @@ class StallWatch:
         for track in self.tracks:
             still_s = now - track.since
             if track.replay_since:
-                # It does once more what it had done since the checkpoint, and makes no calls.
+                # The slot repeats what it had done since the checkpoint, and makes no calls.
                 still_s -= track.replay_since - min(self.committed_at, track.replay_since)
             times.append((still_s, now - track.stepped if track.stepped else 0.0))
         wanted = [holders[slot] for slot, (still_s, _) in enumerate(times)
@@ -202,7 +209,8 @@ class StallWatch:
         return looks
 
     def blame_servers(self, verdict: Verdict) -> Verdict:
-        """Find a checksum rank that all wait for because it is stopped; else the same verdict."""
+        """Blame a checksum rank that all wait for because it is stopped; without one, return the
+        same verdict."""
         if verdict.kind != "deadlock":
             return verdict
         servers = self.checksums()
@@ -213,7 +221,7 @@ class StallWatch:
     # -- acting -------------------------------------------------------------------------------
 
     def act(self, verdict: Verdict, looks: list[SlotLook]) -> Outcome:
-        """Tell of a job that hangs, and do what the user wants done."""
+        """Tell the user of a job that hangs, and do what the user has chosen."""
         holders = self.checksums() if verdict.kind == "checksum" else self.holders()
         mine = [holders[index] for index in verdict.slots]
         tell(in_words(verdict, looks))
@@ -234,7 +242,7 @@ class StallWatch:
         """Say in which line each slot of a verdict is, and who waits for whom.
 
         Args:
-            procs: that hold the slots of the verdict.
+            procs: the processes that hold the slots of the verdict.
         """
         shown = {} if verdict.kind == "checksum" else {
             slot: proc for slot, proc in zip(verdict.slots[:MOST_STACKS], procs, strict=False)
@@ -252,10 +260,10 @@ class StallWatch:
         return [*places, *filter(None, [waiting])]
 
     def replace(self, verdict: Verdict, looks: list[SlotLook], procs: list[Proc]) -> Outcome:
-        """Kill those who are to blame, or have the job launched again.
+        """Kill the processes to blame, or have the job launched again.
 
         Args:
-            procs: of those to blame.
+            procs: the processes to blame.
         """
         spares = sum(1 for p in map(self.ctl.proc.__getitem__, range(self.ctl.nprocs))
                      if p.state == job.ProcessState.ALIVE) - len(self.tracks) - self.ctl.nchecksums
@@ -271,12 +279,12 @@ class StallWatch:
             return Outcome(relaunch=f"the job hangs: {short(verdict)}")
         tell(f"{whom(verdict)} {'is' if len(procs) == 1 else 'are'} killed, to be replaced "
              "(--on-stall replace)")
-        self.replacing = True  # it is told and killed once, however long its death takes
+        self.replacing = True  # this is done once, however long the death takes
         self.processes.kill(procs)
         return NOTHING
 
     def tell_over(self, now: float) -> None:
-        """Say that those go on who were told to hang."""
+        """Say that the slots that were reported to hang go on."""
         if self.told is None:
             return
         told, self.told = self.told, None
@@ -289,7 +297,7 @@ class StallWatch:
 
 
 def whom(verdict: Verdict) -> str:
-    """Name those to blame."""
+    """Name the slots or checksum ranks to blame."""
     if verdict.kind == "checksum":
         return " and ".join(f"checksum {c}" for c in verdict.slots)
     return stalls.names(verdict.slots)

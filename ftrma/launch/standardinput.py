@@ -1,17 +1,18 @@
 """Serves the user's stdin to each attempt of the program, from its beginning.
 
-A program that is run again from its top (by its own process after a rollback, by a spare, in
+A program that is run again from its top (in its own process after a rollback, by a spare, or in
 another launch) reads its input again, so the input must be kept.
 
-* A regular file is opened anew for each attempt. At the end the user's own offset goes to the place
-  where the last attempt has stopped, as if the program had read from the user's descriptor.
+* A regular file is opened anew for each attempt. At the end the offset of the user's descriptor is
+  set to the place where the last attempt has stopped, as if the program had read from that
+  descriptor.
 * Other input (a pipe, a socket, a terminal) is read by a thread, which keeps it. Each attempt has a
-  pipe that holds one piece. The thread puts the next piece there, after reading it from the user if
-  need be, only when the last one was taken. So nothing is read far ahead of the program, and an
+  pipe that holds one piece. The thread puts the next piece there only when the last one was taken,
+  after reading it from the user if necessary. So nothing is read far ahead of the program, and an
   attempt gets the same pieces as the attempts before, even if it takes them by ``os.read``.
 
-The first KEPT_BYTES of such input are kept. An attempt that needs more of it again cannot be
-served; then `StandardInput.lacking` says so in words, and the job ends.
+The first KEPT_BYTES of such input are kept. If a later attempt needs more of it, the attempt cannot
+be served; then `StandardInput.lacking` says so in words, and the job ends.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ import threading
 from array import array
 
 KEPT_BYTES = 64 << 20
-PIECE_BYTES = select.PIPE_BUF  # a pipe takes so many bytes at once, or none
-BACKGROUND_S = 0.2  # between looks at a terminal that is another process group's
-OVER = b"\xff" * 4  # no descriptor
+PIECE_BYTES = select.PIPE_BUF  # a pipe accepts so many bytes as a whole, or none
+BACKGROUND_S = 0.2  # time between looks at a terminal of another process group
+OVER = b"\xff" * 4  # an order that is no descriptor
 
 
 class StandardInput:
     """The supervisor's own stdin, for all launches of one job.
 
     Attributes:
-        lacking: why the newest attempt cannot be served any more; empty while it can.
+        lacking: why the newest attempt cannot be served any more; empty while it can be.
     """
 
     def __init__(self) -> None:
@@ -53,7 +54,7 @@ class StandardInput:
         if self.file:
             try:
                 fd = os.open("/proc/self/fd/0", os.O_RDONLY | os.O_CLOEXEC)
-            except OSError:  # it was opened by a process with other rights
+            except OSError:  # a process with other rights had opened it
                 self.file = False
             else:
                 os.lseek(fd, self.offset, os.SEEK_SET)
@@ -69,14 +70,15 @@ class StandardInput:
         return fd
 
     def serve_far(self, connection: socket.socket) -> None:
-        """Begin an attempt on another host, by this connection, which is closed at the end."""
+        """Begin an attempt on another host; its input goes over this connection, which is closed at
+        the end."""
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, PIECE_BYTES)
         connection.settimeout(None)
         pump = threading.Thread(target=_copy, args=(self.serve(), connection), daemon=True)
         pump.start()
 
     def close(self) -> None:
-        """End serving. The thread may still be reading, and is not waited for."""
+        """Stop serving. The thread may still be reading; this does not wait for it."""
         if self.newest >= 0:
             os.lseek(0, os.lseek(self.newest, 0, os.SEEK_CUR), os.SEEK_SET)
             self._forget_newest()
@@ -92,13 +94,13 @@ class StandardInput:
 
 
 def _copy(fd: int, connection: socket.socket) -> None:
-    """Send all input until it ends, or the connection does."""
+    """Send all input until the input or the connection ends."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     with open(fd, "rb", buffering=0) as source, connection:
         while True:
             try:
                 data = source.read(PIECE_BYTES)
-            except OSError:  # the program gets an error, too, and not an end
+            except OSError:  # the program also gets an error, and not an end
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 return
             if not data:
@@ -113,14 +115,14 @@ class _Thread:
     """Reads input that is no file, and serves the newest attempt.
 
     Args:
-        stdin: to which it belongs. inbox: the pipe of orders.
+        stdin: the object to which it belongs. inbox: the pipe for orders.
     """
 
     def __init__(self, stdin: StandardInput, inbox: int) -> None:
         self.stdin, self.inbox = stdin, inbox
         self.kept = bytearray()
         self.sizes = array("H")  # of the pieces that are kept
-        self.read_bytes = 0  # in all, kept or not
+        self.read_bytes = 0  # bytes read in all, kept or not
         self.ended = False
         self._begin(-1)
 
@@ -130,8 +132,8 @@ class _Thread:
         self.pieces = self.bytes = 0  # counts of the attempt's input so far
 
     def run(self) -> None:
-        # The main thread takes all signals. Reading a terminal of another process group then fails,
-        # and does not stop the supervisor.
+        # Only the main thread takes signals. With signals blocked, reading a terminal of another
+        # process group fails, instead of stopping the supervisor.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         while True:
             ready = self._wait()
@@ -143,7 +145,7 @@ class _Thread:
                     return
                 self._begin(int.from_bytes(order, "little"))
             elif ready.get(self.pipe, 0) & select.POLLERR:
-                self._drop()  # nobody reads it any more
+                self._drop()  # nobody reads the pipe any more
             elif not self.room:
                 self.room = self.pipe in ready
             elif piece := self._piece(0 in ready):
@@ -166,7 +168,7 @@ class _Thread:
         return dict(poll.poll(patience_ms))
 
     def _piece(self, readable: bool) -> bytes:
-        """The attempt's next piece; empty if there is none now, or never will be."""
+        """Return the attempt's next piece; empty if there is none now, or never will be one."""
         if self.bytes < len(self.kept):
             return bytes(self.kept[self.bytes : self.bytes + self.sizes[self.pieces]])
         if self.bytes < self.read_bytes:
@@ -175,7 +177,7 @@ class _Thread:
                 f"of a pipe or terminal only the first {KEPT_BYTES >> 20} MiB are kept: give it as "
                 "a file (< FILE), which is read again however long it is"
             )
-            self.pipe = -1  # left open: to the program this must not look like the end
+            self.pipe = -1  # it stays open: the program must not take this for the end
         elif self.ended:
             self._drop()
         elif readable:
@@ -187,7 +189,7 @@ class _Thread:
             piece = os.read(0, PIECE_BYTES)
         except BlockingIOError:
             return b""
-        except OSError:  # a terminal: it has gone, or we are in the background since we looked
+        except OSError:  # the terminal is gone, or we are in the background by now
             self.ended = _is_ours()
             return b""
         self.ended = not piece
@@ -201,19 +203,19 @@ class _Thread:
         self.room = False
         self.pieces += 1
         self.bytes += len(piece)
-        with contextlib.suppress(BrokenPipeError):  # the next poll tells
+        with contextlib.suppress(BrokenPipeError):  # the next poll shows it
             os.write(self.pipe, piece)
 
     def _drop(self) -> None:
-        """Serve this attempt no more: it finds the end of the input behind its last piece."""
+        """Stop serving this attempt: it finds the end of the input after its last piece."""
         if self.pipe >= 0:
             os.close(self.pipe)
             self.pipe = -1
 
 
 def _is_ours() -> bool:
-    """True unless stdin is a terminal and this process is in its background."""
+    """Return True unless stdin is a terminal and this process is in its background."""
     try:
         return os.tcgetpgrp(0) == os.getpgrp()
     except OSError:
-        return True  # no terminal, or one that is not this session's
+        return True  # it is no terminal, or not this session's

@@ -31,7 +31,7 @@ EventT = TypeVar("EventT", bound=Event)
 def summary(
     events: Sequence[Event], layout: Layout, status: int, ended: float | None = None
 ) -> dict[str, Any]:
-    """Statistics of a job from its events.
+    """Return the statistics of a job, computed from its events.
 
     Args:
         events: in the order in which they were written.
@@ -40,7 +40,7 @@ def summary(
         ended: when the job ended, seconds since 1970; None: now.
 
     Returns:
-        A dictionary with these keys. Each event has ``at_s``: when it was told, or was over,
+        A dictionary with these keys. Each event has ``at_s``: when it was reported, or was over, in
         seconds since the job began.
 
         * ``slots``, ``checksums``, ``spares``, ``group_size``, ``exit``.
@@ -60,8 +60,8 @@ def summary(
         * ``degraded``: launches with fewer checksum ranks or spares, as hosts were lost: checksums
           and spares, checksums_before and spares_before.
         * ``degraded_seconds``: the time for which some group lacked redundancy.
-        * ``halt``, if the job was ended as somebody had asked: reason, the version that is left,
-          whole (the job ended behind that version), seconds from the asking to the end.
+        * ``halt``, if the job was ended because somebody had asked for it: reason, the version that
+          is left, whole (the job ended behind that version), seconds from the request to the end.
         * ``notes``: notes of a framework, each with its slot.
         * ``stalls``: with ``--stall``: kind, slots, seconds, places (in words) and action.
         * ``refusals``: with ``--validate``: safepoints of which no checkpoint was taken, and the

@@ -1,8 +1,8 @@
-"""Counts a job's steps through all its attempts: a step is a safepoint.
+"""Counts a job's steps over all its attempts; a step is a safepoint.
 
 A slot counts its safepoints anew in each attempt, which begins at a checkpoint. So the number of
-steps is that of the checkpoint, plus those since. A run that goes on from files of an earlier run
-counts its own.
+steps is that of the checkpoint plus those since then. A run that goes on from files of an earlier
+run counts only its own steps.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ..fabric.story import Checkpoint, Entered, Event, Recovery
 
 
 class StepCount:
-    """The count as a job's events tell it.
+    """The count of steps, as it follows from a job's events.
 
     Attributes:
         base: steps before the current attempt.
         at: steps at each committed version.
-        since: time and steps at the newest event that is `least_s` old, after which the number of
-            steps was known; None if there is none.
+        since: time and steps at the newest event that is at least `least_s` old and after which the
+            number of steps is known; None if there is none.
     """
 
     def __init__(self, events: Iterable[Event], now: float = 0.0, least_s: float = 0.0) -> None:
@@ -37,7 +37,7 @@ class StepCount:
                 self.since = event.time, self.base
 
     def rate(self, step: int, now: float, least_s: float) -> float | None:
-        """Steps per second since `since`; None if that is less than `least_s` ago."""
+        """Return the steps per second since `since`; None if that is less than `least_s` ago."""
         if self.since is None or now - self.since[0] < least_s:
             return None
         return max(0.0, (step - self.since[1]) / (now - self.since[0]))

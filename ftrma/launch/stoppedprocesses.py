@@ -1,9 +1,9 @@
-"""Decides about processes that are stopped and keep a repair waiting.
+"""Decides what to do about stopped processes that keep a repair waiting.
 
-One rule holds for one node and several: the user is told at once, and after `timeouts.STOPPED` the
-job is launched again. The vault of a stopped process is whole, and the next launch takes it; a
-killed process would be one more loss of its group. If a node does not answer at all, its processes
-count as stopped.
+The same rule holds for one node and several: the user is told at once, and after `timeouts.STOPPED`
+the job is launched again. The vault of a stopped process is whole, and the next launch takes it;
+killing the process would be one more loss for its group. If a node does not answer at all, its
+processes count as stopped.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class StoppedProcesses:
     """Watches stopped processes, from one repair to the next."""
 
     def __init__(self) -> None:
-        self.since: dict[int, float] = {}  # when a process was seen stopped first
+        self.since: dict[int, float] = {}  # when a process was first seen stopped
         self.told: set[int] = set()
 
     def check(self, found: Sequence[StoppedProcess], died: str) -> str:
-        """Tell of processes that are newly stopped.
+        """Tell the user of processes that are newly stopped.
 
         Args:
             found: processes that are stopped now.

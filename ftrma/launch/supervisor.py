@@ -4,8 +4,9 @@ The supervisor owns everything that must outlive the processes: the job's direct
 with the vaults, the user's terminal, and the list of processes to reap (`launch`). It takes no part
 in the protocols.
 
-A job that cannot be repaired in place (no spare is left, the launcher died, a process hangs in the
-MPI library or died unnoticed) is ended and started again on the vaults that are left.
+A launch that cannot be repaired in place (no spare is left, the launcher died, a process hangs in
+the MPI library or died unnoticed) is ended, and the job is launched again from the vaults that are
+left.
 
 Invariant: at the end no process and no file of the job is left.
 """
@@ -56,20 +57,21 @@ class EndAsked(BaseException):
 
 
 class Signals:
-    """Handler of the signals that ask for the end, and of those that are the program's.
+    """Handler of the signals that ask for the end, and of those that are meant for the program.
 
-    A signal that asks for the end interrupts the watching. It does not interrupt the ending of a
-    launch, nor the preparing of the next one, or processes and files would be left; these are
-    bounded in time, and the signal takes effect after them. A signal may ask for an end behind a
-    checkpoint instead (`AskedEnds.heed`), which interrupts nothing.
+    A signal that asks for the end interrupts the watching of a launch. It does not interrupt the
+    ending of a launch or the preparation of the next one, since processes and files would then be
+    left; these are bounded in time, and the signal takes effect after them. A signal may also ask
+    for an end behind a checkpoint (`AskedEnds.heed`), which interrupts nothing.
 
     Args:
-        named: signal that the user has named for that; None: none was named.
+        named: the signal that the user has named for an end behind a checkpoint; None if there is
+            none.
     """
 
     def __init__(self, named: int | None = None) -> None:
         self.named = named
-        self.ends: AskedEnds | None = None  # of the job, once there is one
+        self.ends: AskedEnds | None = None  # ends of the job, once there is a job
         self.asked = 0  # number of the first signal
         self.watching = False
         self.forwarder = SignalForwarder()
@@ -84,9 +86,9 @@ class Signals:
 
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
-        """Be the handler of the signals that ask for the end."""
+        """Handle the signals that ask for the end, during the block."""
         wanted = dict.fromkeys((signal.SIGINT, signal.SIGTERM), self.__call__)
-        # A signal that is ignored, as under nohup, stays ignored.
+        # A signal that is ignored, for example under nohup, stays ignored.
         wanted |= {number: handler for number, handler in (
             *((number, self.__call__) for number in ENDING if number != signal.SIGTERM),
             (signal.SIGUSR1, self.forwarder.note), (signal.SIGUSR2, self.forwarder.note),
@@ -119,15 +121,15 @@ def run(
     """Run a program protected to its end.
 
     Args:
-        program: its words, see `program.script`.
-        stats: file for statistics; the start record has it for `resume`.
-        files: from which it begins, and into which checkpoints are written.
+        program: the program's words, see `program.script`.
+        stats: file for statistics; it is noted in the start record for `resume`.
+        files: the files from which the job begins, and into which checkpoints are written.
 
     Returns:
         The program's exit status, and the statistics of ``--stats``.
 
     Raises:
-        ValueError: an option cannot be served. FtrmaError: the job could not be started.
+        ValueError: an option cannot be fulfilled. FtrmaError: the job could not be started.
     """
     layout = options.check()
     timeouts.choose(options.timeout)
@@ -166,10 +168,11 @@ def run(
 
 
 def check_room(options: settings.Options, layout: Layout) -> None:
-    """Refuse hosts with too few slots, or an unknown number of them, if they are to be obeyed.
+    """Refuse hosts with too few or an unknown number of slots, if the numbers of slots must be kept
+    to.
 
     Raises:
-        ValueError: with the remedy.
+        ValueError: the hosts are refused; the text names the remedy.
     """
     if options.oversubscribe == "yes":
         return
@@ -185,7 +188,7 @@ def check_room(options: settings.Options, layout: Layout) -> None:
 
 
 def named(options: settings.Options) -> int | None:
-    """The signal that the user has named to ask for an end behind a checkpoint."""
+    """Return the signal that the user has named to ask for an end behind a checkpoint."""
     return signal.Signals[f"SIG{options.signal}"] if options.signal else None
 
 
@@ -193,14 +196,14 @@ def resume(name: str, anew: Mapping[str, Any]) -> tuple[int, dict[str, Any], str
     """Go on with a job whose ``ftrma run`` was killed.
 
     Args:
-        name: of the job.
-        anew: values that take the place of the job's own options, by their attributes.
+        name: name of the job.
+        anew: values that replace the job's own options, by their attributes.
 
     Returns:
         Exit status and statistics, see `run`, and the file for statistics in the start record.
 
     Raises:
-        ValueError: the job cannot be resumed. FtrmaError: it was not started again.
+        ValueError: the job cannot be resumed. FtrmaError: it could not be started again.
 
     The job's directory stays if the job has failed again.
     """
@@ -211,7 +214,7 @@ def resume(name: str, anew: Mapping[str, Any]) -> tuple[int, dict[str, Any], str
         os.chdir(start.cwd)
         options = settings.from_environment({**start.options, "FTRMA_JOB": str(directory)})
         if options.time_limit and options.time_limit.moment is not None:
-            options.time_limit = None  # it was the end of another allocation
+            options.time_limit = None  # it was meant for the end of another allocation
         for attribute, value in anew.items():
             before = getattr(options, attribute)
             setattr(options, attribute, before | value if isinstance(value, dict) else value)
@@ -270,9 +273,9 @@ def _to_the_end(made: Job, signals: Signals, lock: int) -> tuple[int, dict[str, 
 def _write_trace(directory: Path, to: Path, slots: int, signals: Signals) -> None:
     """Write the trace of a job that has ended or was interrupted; one more signal ends this.
 
-    An error is told and changes no exit status, since the program's work is done.
+    An error is reported but does not change the exit status, since the program's work is done.
     """
-    from ..trace import collect  # with NumPy, which most jobs' supervisors do without
+    from ..trace import collect  # it needs NumPy, which most supervisors do not load
 
     signals.asked = 0
     try:

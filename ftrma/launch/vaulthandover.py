@@ -1,6 +1,6 @@
-"""Hands the vaults of a launch on one node over to the next launch: they get new names.
+"""Hands the vaults of a launch on one node over to the next launch by giving them new names.
 
-A process that is killed in here leaves a directory that `finish_handover` puts in order.
+If the process is killed in the middle, `finish_handover` puts the directory in order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .job import Job
 
 
 def role_holders(made: Job) -> list[Proc]:
-    """Processes of the newest launch by their roles: slots, then checksum ranks."""
+    """Return the processes of the newest launch by their roles: slots, then checksum ranks."""
     ctl = made.ctl
     roles = ctl.roles[ctl.roles_seq & 1]
     slots = [roles.slot_proc[s] for s in range(made.layout.slots)]
@@ -25,18 +25,18 @@ def role_holders(made: Job) -> list[Proc]:
 
 
 def hand_over(made: Job, lost: Sequence[int], version: int, died_ns: int) -> None:
-    """Give the next launch its control file, and the vaults that are left.
+    """Give the next launch its control file and the vaults that are left.
 
     Args:
         lost: roles without a vault, as positions in `role_holders`.
-        version: from which the next launch goes on; at 0 all vaults begin empty.
-        died_ns: when the failure was, CLOCK_MONOTONIC.
+        version: the version from which the next launch goes on; at 0 all vaults begin empty.
+        died_ns: when the failure happened, by CLOCK_MONOTONIC.
     """
     directory, ctl = made.directory, made.ctl
     for pattern in ("window-*", "demand-*", "comm-*"):
         for path in directory.glob(pattern):
             path.unlink()
-    for path in directory.glob("log-*"):  # their memory is used again, their contents are not
+    for path in directory.glob("log-*"):  # their memory is used again, but not their contents
         path.rename(path.with_name(path.name.replace("log-", "room-")))
     control = directory / "control.new"
     control.unlink(missing_ok=True)
@@ -45,7 +45,7 @@ def hand_over(made: Job, lost: Sequence[int], version: int, died_ns: int) -> Non
     new.supervisor, new.takeover = os.getpid(), Takeover.CLEARING
     new.attempt, new.death_ns = ctl.attempt + 1, died_ns
     job.write_bytes(new.claimant, job.read_bytes(ctl.claimant, NAME_BYTES))
-    new.claim = ctl.claim & ~(CLAIM_TOLD | CLAIM_SEATED)  # until its slots have claimed, too
+    new.claim = ctl.claim & ~(CLAIM_TOLD | CLAIM_SEATED)  # until its slots have claimed
     job.copy_rules(new, ctl)
     for at in lost:
         new.lost[at] = 1
