@@ -1,1 +1,1 @@
-"""Files, locks and output on one host, shut against its other users."""
+"""Files, locks and output on one host, protected against its other users."""

@@ -1,7 +1,7 @@
 """Memory that control groups leave this process.
 
-A container or a batch system may allow less than the machine has, and the kernel kills a process
-that takes more, without a word.
+A container or a batch system may allow less memory than the machine has, and the kernel silently
+kills a process that takes more.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 
 
 def room_bytes(root: Path = Path("/")) -> int | None:
-    """The least that the limits of this process's groups leave; None where there is no limit.
+    """Return the least memory that the limits of this process's groups leave; None without a limit.
 
     Args:
-        root: of the file system.
+        root: root of the file system.
 
     Source: the kernel's cgroup-v2.rst and cgroup-v1/memory.rst.
     """
@@ -29,7 +29,7 @@ def room_bytes(root: Path = Path("/")) -> int | None:
 
 
 def available_bytes() -> int:
-    """Memory that the machine, and the control groups of this process, can still give."""
+    """Return the memory that the machine and the control groups of this process can still give."""
     try:
         with open("/proc/meminfo") as file:
             free = next(int(line.split()[1]) * 1024 for line in file
@@ -41,7 +41,7 @@ def available_bytes() -> int:
 
 
 def _cached(group: Path, name: str) -> int:
-    """Memory that the kernel takes back when somebody needs it."""
+    """Return the memory that the kernel takes back when it is needed elsewhere."""
     with contextlib.suppress(OSError):
         for line in (group / "memory.stat").read_text().splitlines():
             if line.split()[0] == name:
@@ -50,7 +50,7 @@ def _cached(group: Path, name: str) -> int:
 
 
 def _groups(root: Path) -> Iterator[tuple[Path, str, str, str]]:
-    """Each group of this process and each group around it, with the names of its files."""
+    """Yield each group of this process and each group around it, with the names of its files."""
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = (root / "proc/self/cgroup").read_text().splitlines()

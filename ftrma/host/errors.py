@@ -12,14 +12,15 @@ def no_room(host: str) -> str:
 
 
 def on_host(error: Exception, host: str) -> str:
-    """Text of an error; if shared memory is full, it says on which host (see `no_room`)."""
+    """Return the text of an error; if shared memory is full, it says on which host (see
+    `no_room`)."""
     return str(error).replace(NO_ROOM, no_room(host))
 
 
 class FtrmaError(Exception):
     """Base of all errors that ftrma raises; the text says what is wrong and what to do.
 
-    MPI: raised in one process; the others learn of it only when the job ends by it.
+    MPI: raised in one process; the others learn of it only when the job ends because of it.
     Fault: a process's death raises none of these errors, except as the classes below say.
     """
 
@@ -29,10 +30,10 @@ class CatastrophicFailure(FtrmaError):
 
     Attributes:
         group: number of the group.
-        members: names of what was lost, such as ``slot 2`` or ``checksum 0``.
+        members: names of the lost members, such as ``slot 2`` or ``checksum 0``.
         version: checkpoint version that could not be rebuilt.
 
-    MPI: raised in a process that repairs; the job ends by it.
+    MPI: raised in a process that repairs; the job ends because of it.
     Fault: more members of a group died at once than it survives.
     """
 
@@ -50,23 +51,23 @@ class CatastrophicFailure(FtrmaError):
 class NoRoom(FtrmaError):
     """Shared memory is full.
 
-    MPI: raised in the process that asks for memory; the job ends by it.
+    MPI: raised in the process that asks for memory; the job ends because of it.
     Fault: no death causes it.
     """
 
 
 class NodeLost(FtrmaError):
-    """The node is lost that has a file of a framework's, and the file with it.
+    """The node that has a framework's file is lost, and the file with it.
 
     MPI: raised in the process that reads or writes the file.
-    Fault: all of the node died, or its network.
+    Fault: the whole node died, or its network failed.
     """
 
 
 class CorruptVault(FtrmaError):
     """A stored block does not match its checksum and cannot be rebuilt.
 
-    MPI: raised in the process that looks at the block; the job ends by it, or goes back.
+    MPI: raised in the process that looks at the block; the job ends because of it, or all go back.
     Fault: the program stored into the vault by mistake, or memory is damaged, and no parity is left
         to rebuild the block from.
     """
@@ -75,8 +76,8 @@ class CorruptVault(FtrmaError):
 class NotRecoverable(FtrmaError):
     """A failure cannot be recovered in the way that was demanded; the text says why.
 
-    MPI: raised in the process that decides; the job ends by it.
-    Fault: a death that this way of recovery cannot answer.
+    MPI: raised in the process that decides; the job ends because of it.
+    Fault: a death cannot be recovered from in the demanded way.
     """
 
 
@@ -84,8 +85,8 @@ class Rollback(BaseException):
     """Unwinds the user's program after a failure.
 
     It is no Exception, so that no ``except Exception`` of the program swallows it. Programs should
-    let it pass; every call of MPI that they make meanwhile raises it again.
+    let it pass through; every call of MPI that they make meanwhile raises it again.
 
-    MPI: raised in every slot, in its next call or the one that it waits in.
-    Fault: a death that a replay alone does not repair: all go back to the checkpoint.
+    MPI: raised in every slot, in its next call or in the call in which it waits.
+    Fault: a death that a replay alone cannot repair raises it; all go back to the checkpoint.
     """

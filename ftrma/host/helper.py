@@ -9,7 +9,7 @@ from collections.abc import Callable
 class Helper(threading.Thread):
     """A thread that belongs to no attempt of the program, and that nobody waits for.
 
-    `program.threads` tells it from the program's own threads by this class.
+    `program.threads` distinguishes it from the program's own threads by this class.
     """
 
     def __init__(self, target: Callable[..., object], *args: object, name: str = "ftrma") -> None:

@@ -1,7 +1,7 @@
-"""The form of what commands print with ``--json``: one object each, which names the command.
+"""The format of the output of commands with ``--json``: one object, which names the command.
 
-The fields of each command are listed in ``ftrma/docs/json.md``. A field that is added is no change
-of the format; FORMAT counts changes after which a reader of before would be wrong.
+The fields of each command are listed in ``ftrma/docs/json.md``. An added field does not change the
+format; FORMAT counts changes that would break an earlier reader.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ def document(command: str, **fields: Any) -> str:
 
     Args:
         command: its name.
-        fields: as the page of the command's fields has them.
+        fields: the fields that this page lists for the command.
     """
     return json.dumps({"command": command, "format": FORMAT, **_finite(fields)}, indent=1)
 
 
 def _finite(value: Any) -> Any:
-    """Return a value with null for numbers that JSON does not have: infinities, no number."""
+    """Return a value with null in place of numbers that JSON does not have: infinities and NaN."""
     if isinstance(value, dict):
         return {name: _finite(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):

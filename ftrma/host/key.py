@@ -1,15 +1,15 @@
 """The job's key, a secret that only the processes of the job know.
 
-Two things rest on the key. First, a checkpoint's record is parsed only if its tag shows that a
+Two things depend on the key. First, a checkpoint's record is parsed only if its tag shows that a
 process of this job wrote it, for this role and version (`record`). Second, a connection between a
 rank and the supervisor begins with both showing that they know the key, by an answer to a fresh
 challenge, so that a recorded answer is of no use to a stranger (`fabric.link`).
 
 `ftrma run` makes the key. It lies in the job's directory, for `ftrma run --resume`, and in the
-environment in which the launcher starts the ranks. The ranks take it out before the user's program
-runs, so that no process which the program starts inherits it; the kernel shows the environment that
-a process was started with to the same user alone. The key is on no command line. To other nodes it
-goes with the launcher's own messages, which are not encrypted.
+environment in which the launcher starts the ranks. The ranks remove it from there before the user's
+program runs, so that no process that the program starts inherits it; the kernel shows the
+environment with which a process was started only to the same user. The key is on no command line.
+To other nodes it is sent with the launcher's own messages, which are not encrypted.
 """
 
 from __future__ import annotations
@@ -63,17 +63,18 @@ class Key:
         return hmac.new(self._secret, _framed(parts), "sha256")
 
     def vouches(self, tag: bytes, *parts: bytes) -> bool:
-        """True if this tag was made for these parts by somebody who knows the key."""
+        """Say whether this tag was made for these parts by somebody who knows the key."""
         return hmac.compare_digest(tag, self.tag(*parts))
 
     # -- the two ends of a connection ---------------------------------------------------------
 
     def answer(self, challenge: bytes, nonce: bytes) -> bytes:
-        """Answer of a rank to the supervisor's challenge; the rank's own challenge goes with it."""
+        """Return a rank's answer to the supervisor's challenge; the rank's own challenge is part of
+        it."""
         return self.tag(b"rank", challenge, nonce)
 
     def proof(self, challenge: bytes, nonce: bytes) -> bytes:
-        """Answer of the supervisor to the rank's challenge."""
+        """Return the supervisor's answer to the rank's challenge."""
         return self.tag(b"supervisor", challenge, nonce)
 
 

@@ -24,9 +24,9 @@ import sys
 import threading
 from typing import Any
 
-HELD_BYTES = 1 << 20  # of a line that does not end, as in binary output
+HELD_BYTES = 1 << 20  # most bytes kept of a line that does not end, as in binary output
 
-_lock = threading.RLock()  # the kernel's lock is the process's, whatever its thread
+_lock = threading.RLock()  # the kernel's lock belongs to the process, not to a thread
 
 
 def _new_lock() -> None:
@@ -34,7 +34,7 @@ def _new_lock() -> None:
     _lock = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_new_lock)  # the thread that held it is not in the child
+os.register_at_fork(after_in_child=_new_lock)  # the child does not have the thread that held it
 
 
 def put(fd: int, data: bytes) -> None:
@@ -60,7 +60,7 @@ def put(fd: int, data: bytes) -> None:
 def _write(fd: int, data: bytes) -> int:
     try:
         return os.write(fd, data)
-    except BlockingIOError:  # somebody has made what is shared non-blocking
+    except BlockingIOError:  # another process has made the shared file non-blocking
         room = select.poll()
         room.register(fd, select.POLLOUT)
         room.poll()
@@ -68,13 +68,14 @@ def _write(fd: int, data: bytes) -> int:
 
 
 def end_of_lines(data: bytes | bytearray) -> int:
-    """Count the bytes that can go out: up to the last newline, or all behind a carriage return."""
+    """Count the bytes that can be written: up to the last newline, or all if a carriage return
+    follows it."""
     end = data.rfind(b"\n") + 1
     return len(data) if data.find(b"\r", end) >= 0 else end
 
 
 class LineOutput(io.BufferedIOBase):
-    """A stream that writes whole lines to a descriptor; each thread has lines of its own."""
+    """A stream that writes whole lines to a descriptor; each thread has its own lines."""
 
     def __init__(self, fd: int, name: str) -> None:
         self.name, self.mode = name, "wb"
@@ -125,7 +126,7 @@ class LineOutput(io.BufferedIOBase):
 
 
 def install() -> None:
-    """Have this process's sys.stdout and sys.stderr write whole lines."""
+    """Make this process's sys.stdout and sys.stderr write whole lines."""
     for fd, name in ((1, "stdout"), (2, "stderr")):
         before = getattr(sys, name)
         if isinstance(before, io.TextIOWrapper):

@@ -1,7 +1,7 @@
 """Addresses and ports at which the processes of a job listen: ``--bind``.
 
-The supervisor listens on its own host and an agent on each node, so a network or an interface means
-something on all of them. An address is that of the supervisor's host; agents elsewhere take the one
+The supervisor listens on its own host and an agent on each node, so a network or an interface has a
+meaning on all of them. An address is one of the supervisor's host; agents elsewhere use the address
 by which their node reaches it.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-ANY = range(1)  # port 0: one that is free
+ANY = range(1)  # port 0: any free port
 LINK_LOCAL = 0x20  # scope of an address in /proc/net/if_inet6, which says nothing without the link
 SIOCGIFADDR = 0x8915  # netdevice(7)
 Table = Sequence[tuple[str, str]]  # interface and address, IPv4 first
@@ -30,7 +30,7 @@ class Bind:
     """A place to listen at.
 
     Attributes:
-        where: an address, a network or an interface; "": all addresses.
+        where: an address, a network or an interface; "" for all addresses.
         ports: one of them is taken.
     """
 
@@ -42,7 +42,7 @@ class Bind:
         """Read ``WHERE[:PORT[-PORT]]``; an IPv6 address before ports stands in brackets.
 
         Args:
-            name: under which the text was given.
+            name: the name under which the text was given.
 
         Raises:
             ValueError: with name, text and remedy.
@@ -61,23 +61,23 @@ class Bind:
 
     @property
     def everywhere(self) -> bool:
-        """True for all addresses, or all of IPv4."""
+        """Say whether it means all addresses, or all of IPv4."""
         return self.where in ("", "0.0.0.0", "::")
 
     def __str__(self) -> str:
-        """The text that `parse` reads."""
+        """Return the text that `parse` reads."""
         where = f"[{self.where}]" if ":" in self.where else self.where
         return where if self.ports == ANY else f"{where}:{self.ports[0]}-{self.ports[-1]}"
 
     def here(self, table: Table, near: str = "") -> str:
-        """The address of this host that is meant, "" for all. Pure.
+        """Return the address of this host that is meant, "" for all. Pure.
 
         Args:
             table: `own_addresses()`.
-            near: the address that takes the place of a given one on this host; "": none does.
+            near: the address that replaces a given one on this host; "" if none does.
 
         Raises:
-            ValueError: there is none; the text names what there is.
+            ValueError: there is no such address; the text names those that exist.
         """
         if self.everywhere:
             return self.where
@@ -106,7 +106,7 @@ def _is_address(text: str) -> bool:
 
 
 def _wrong(where: str) -> bool:
-    """True if a text is neither an address, a network, an interface nor empty."""
+    """Say whether a text is neither an address, a network, an interface nor empty."""
     try:
         if "/" in where:
             ipaddress.ip_network(where, strict=False)
@@ -118,12 +118,12 @@ def _wrong(where: str) -> bool:
 
 
 def named(table: Table) -> str:
-    """A table of addresses in words."""
+    """Return a table of addresses in words."""
     return ", ".join(f"{interface} {address}" for interface, address in table)
 
 
 def own_addresses() -> list[tuple[str, str]]:
-    """All interfaces of this host with their addresses: IPv4 first, loopback last."""
+    """Return all interfaces of this host with their addresses: IPv4 first, loopback last."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
@@ -140,7 +140,8 @@ def own_addresses() -> list[tuple[str, str]]:
 
 
 def reachable(table: Table) -> tuple[str, ...]:
-    """Addresses by which others may reach a host, the likely ones first; 127.0.0.1 always. Pure."""
+    """Return addresses by which others may reach a host, the likely ones first, and 127.0.0.1.
+    Pure."""
     own = [address for _, address in table if not ipaddress.ip_address(address).is_loopback]
     return (*own, "127.0.0.1")
 
@@ -149,7 +150,7 @@ def listen(address: str, ports: range) -> socket.socket:
     """Listen at an address, "" for all, at the first of the ports that is free.
 
     Raises:
-        OSError: there is none; `strerror` says all.
+        OSError: no port is free; `strerror` describes the error.
     """
     both = address in ("", "::") and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both or ":" in address else socket.AF_INET

@@ -1,7 +1,7 @@
 """The lock of a job's directory, which tells a living job from a dead one.
 
 Each process of the job shares the lock, and the kernel releases it when the last one is gone. A
-process that removes a dead job's directory, or goes on from it, first takes the lock alone.
+process that removes a dead job's directory, or goes on from it, first takes the lock exclusively.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from .nodedirectory import GAP_S
 
 
 def lock_shared(directory: Path) -> io.FileIO:
-    """Mark the job as living for as long as this process lives, or has not closed the result."""
+    """Mark the job as living until this process ends or closes the result."""
     lock = _open_lock(directory)
     fcntl.flock(lock, fcntl.LOCK_SH)
     return lock
 
 
 def lock_alone(directory: Path) -> io.FileIO | None:
-    """Take the lock of a dead job; None if the job lives, or may be between two launches."""
+    """Take the lock of a dead job exclusively; None if the job lives, or may be between two
+    launches."""
     if not (directory / "start").exists() and changed_s(directory) < GAP_S:
         return None
     lock = _open_lock(directory)
@@ -38,7 +39,7 @@ def lock_alone(directory: Path) -> io.FileIO | None:
 
 
 def is_shared(directory: Path) -> bool:
-    """Tell if some process of a job lives on this node; False, too, if there is no lock."""
+    """Say whether some process of a job lives on this node; False also if there is no lock."""
     try:
         with open(os.open(directory / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -50,7 +51,7 @@ def is_shared(directory: Path) -> bool:
 
 
 def share(lock: io.FileIO, directory: Path) -> None:
-    """Let the processes of a job that is gone on with share its lock.
+    """Let the processes of a resumed job share its lock.
 
     Raises:
         FtrmaError: another process has taken the job meanwhile.
@@ -71,7 +72,7 @@ def _open_lock(directory: Path) -> io.FileIO:
 
 
 def changed_s(directory: Path) -> float:
-    """Seconds since something in a directory was changed."""
+    """Return the seconds since something in a directory was changed."""
     newest = 0.0
     for path in [directory, *directory.rglob("*")]:
         with contextlib.suppress(OSError):

@@ -1,14 +1,14 @@
-"""Lines of ftrma's own for people: their form on the terminal, and the copies that a log gets.
+"""Lines that ftrma prints for users: their form on the terminal, and the copies for a log.
 
 By default a line is short: ``ftrma: slot 2 died ...``. ``--verbose`` puts time, job and role before
-the text, and shows lines that are only for who asks (`detail`). ``--quiet`` shows warnings, errors
-and reasons of an end only. A log (``--log-file``) gets each line of all processes, shown or not,
-with time, job and role.
+the text, and also shows details (`detail`). ``--quiet`` shows only warnings, errors and reasons for
+an end. A log (``--log-file``) gets each line of all processes, shown or not, with time, job and
+role.
 
-This module makes lines and hands out copies; it writes to no stream. `outfile.tell` writes lines of
-a process that owns its stderr, and a job's view those of a process that may not.
+This module makes lines and hands out copies; it does not write them. `outfile.tell` writes the
+lines of a process that owns its stderr; a job's view writes those of other processes.
 
-Invariant: what a line says is on one line, has no control characters, and ends.
+Invariant: a message is on one line, has no control characters, and has a limited length.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 LONGEST_WORD, LONGEST_LINE = 160, 1200  # a path fits; the beginning and the remedy are kept
-NEEDED = ("error:", "warning:")  # lines that begin so are shown to the quiet, too
-FTRMA = "ftrma"  # who speaks, if no framework does
+NEEDED = ("error:", "warning:")  # lines that begin like this are shown with --quiet, too
+FTRMA = "ftrma"  # the speaker, if it is not a framework
 
 
 @dataclass(frozen=True)
 class Message:
-    """A line for people.
+    """A line for users.
 
     Attributes:
-        text: on one line, without who speaks.
-        who: speaks: ftrma, or a framework.
-        role: of the process, such as ``slot 2`` or ``supervisor``.
+        text: the text on one line, without the speaker's name.
+        who: the speaker: ftrma, or a framework.
+        role: role of the process, such as ``slot 2`` or ``supervisor``.
         time: seconds since 1970.
     """
 
@@ -42,13 +42,13 @@ class Message:
 
 @dataclass
 class Voice:
-    """The way in which this process speaks.
+    """The way in which this process prints its lines.
 
     Attributes:
-        quiet, verbose: as the options.
-        job: name of the job; "": there is none yet.
-        role: tells the role of this process now.
-        record: gets each message, for the log; None: there is no log.
+        quiet, verbose: values of the options.
+        job: name of the job; "" if there is none yet.
+        role: returns the current role of this process.
+        record: called with each message, for the log; None: there is no log.
     """
 
     quiet: bool = False
@@ -62,7 +62,7 @@ voice = Voice()
 
 
 def use(other: Voice) -> Voice:
-    """Have this process speak in another way from here on; returns the way of before."""
+    """Make this process print in another way from here on; return the former way."""
     global voice
     before, voice = voice, other
     return before
@@ -73,11 +73,11 @@ def line(text: str, *, who: str = FTRMA, needed: bool = False) -> str:
 
     Args:
         text: any text; line breaks and control characters are escaped.
-        who: speaks.
-        needed: show the line to the quiet, too, though it begins with neither error nor warning.
+        who: the speaker.
+        needed: show the line with --quiet, too, even if it begins with neither error nor warning.
 
     Returns:
-        The line; "": it is not to be shown.
+        The line; "" if it is not to be shown.
     """
     message = _recorded(text, who)
     if voice.quiet and not needed and not message.text.startswith(NEEDED):
@@ -86,7 +86,7 @@ def line(text: str, *, who: str = FTRMA, needed: bool = False) -> str:
 
 
 def detail(text: str, at: float = 0.0) -> str:
-    """Return a line as `line` does; only the verbose and the log get it.
+    """Return a line as `line` does, which is shown only with --verbose and in the log.
 
     Args:
         at: when it happened, seconds since 1970; 0: now.
@@ -96,7 +96,8 @@ def detail(text: str, at: float = 0.0) -> str:
 
 
 def in_full(message: Message, job: str) -> str:
-    """Return a message with time, job and role, without who speaks first and without a newline."""
+    """Return a message with time, job and role, without the leading speaker's name and a
+    newline."""
     moment = time.localtime(message.time)
     zone = time.strftime("%z", moment)
     at = f"{time.strftime('%Y-%m-%dT%H:%M:%S', moment)}.{int(message.time % 1 * 1000):03d}"
@@ -118,7 +119,7 @@ def _shown(message: Message) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line: no control characters, nothing without end."""
+    """Return a text on one line, without control characters and with a limited length."""
     text = "".join(c if c.isprintable() else _escaped(c) for c in text)
     text = re.sub(rf"\S{{{LONGEST_WORD + 1},}}", lambda word: f"{word[0][:100]}...{word[0][-40:]}",
                   text)
@@ -126,6 +127,6 @@ def one_line(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    if "\udc80" <= character <= "\udcff":  # a byte that is no text
+    if "\udc80" <= character <= "\udcff":  # a byte that is no valid text
         return f"\\x{ord(character) - 0xDC00:02x}"
     return character.encode("unicode_escape").decode()

@@ -2,14 +2,14 @@
 
     python nodedirectory.py SESSION prted [arguments…]
 
-The launcher starts its daemon on each node by this file (`launch.mpirun.words_for_nodes`); the
-daemon alone would put its sockets into a directory that another user may have made under the same
-name. The file is run by its path and imports next to nothing.
+The launcher starts its daemon on each node by this file (`launch.mpirun.words_for_nodes`). By
+itself the daemon would put its sockets into a directory that another user may have made under the
+same name. The file is run by its path and imports next to nothing.
 
 A process stays behind and looks after the node. When no process of the job is left there, it
-removes the launch's session directory, and the job's directory too if no rank has come. Files that
-ranks have left wait for the next launch, for GAP_S at most: by then the job is over, or has gone on
-without this node, which was cut off. So a node that nobody can reach cleans itself.
+removes the launch's session directory, and also the job's directory if no rank has come up. Files
+that ranks have left are kept for the next launch for at most GAP_S: by then the job is over, or has
+gone on without this node, which was cut off. So a node that nobody can reach cleans itself up.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ import stat
 import sys
 import time
 
-GAP_S = 600.0  # another node's part of a living job is nobody's between two launches
-LOOK_S = 0.25  # how often it is looked in that time whether there is a next launch
+GAP_S = 600.0  # between two launches no process holds a node's part of a living job
+LOOK_S = 0.25  # how often it is checked in that time whether there is a next launch
 
 
 def why_foreign(path: str | os.PathLike[str]) -> str:
-    """Say why a path is no directory of this user alone; empty if it is one."""
+    """Say why a path is no directory that only this user can access; empty if it is one."""
     try:
         found = os.lstat(path)
     except OSError as error:
@@ -46,13 +46,13 @@ def main(session: str, command: list[str]) -> None:
     os.set_inheritable(lock, True)
     if not (child := os.fork()):
         if os.fork():
-            os._exit(0)  # the daemon gets no child that it has not started
+            os._exit(0)  # the daemon must not get a child that it has not started
         leave_terminal(lock)
         look_after(session)
         os._exit(0)
     os.waitpid(child, 0)
-    # It lets in this user's processes alone, and takes the library out of its environment
-    # (csrc/loopback.c).
+    # The preloaded library admits only this user's processes, and removes itself from the
+    # environment (csrc/loopback.c).
     loopback = os.path.realpath(
         os.path.join(os.path.dirname(__file__), os.pardir, "_loopback.so"))
     os.environ["LD_PRELOAD"] = ":".join(
@@ -63,12 +63,12 @@ def main(session: str, command: list[str]) -> None:
 def take(session: str) -> int:
     """Make the directories, and share the lock of the job's directory.
 
-    The daemon and its children hold the lock, so that nobody takes the directory for a dead job's.
+    The daemon and its children hold the lock, so that the directory is not taken for a dead job's.
     A file in it names the newest launch.
     """
     job = os.path.dirname(session)
     while True:
-        with contextlib.suppress(FileNotFoundError):  # it is being removed in this moment
+        with contextlib.suppress(FileNotFoundError):  # it is being removed at this moment
             for directory in (job, session):
                 try:
                     os.mkdir(directory, 0o700)
@@ -87,7 +87,7 @@ def take(session: str) -> int:
 
 
 def is_there(lock: int, job: str) -> bool:
-    """True if the lock is still that of the job's directory."""
+    """Say whether the lock is still that of the job's directory."""
     with contextlib.suppress(OSError):
         return os.path.samestat(os.fstat(lock), os.stat(os.path.join(job, "lock")))
     return False
@@ -116,7 +116,7 @@ def look_after(session: str) -> None:
     fcntl.flock(lock, fcntl.LOCK_EX)
     fcntl.flock(lock, fcntl.LOCK_UN)
     if os.path.exists(os.path.join(job, "control")):
-        return  # the supervisor is, or was, on this host, and sees to it
+        return  # the supervisor is, or was, on this host, and removes it
     shutil.rmtree(session, ignore_errors=True)
     until = time.monotonic()
     until += GAP_S if os.path.exists(os.path.join(job, os.uname().nodename)) else 0.0
@@ -124,7 +124,7 @@ def look_after(session: str) -> None:
         time.sleep(LOOK_S)
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if is_newest():  # and who comes now waits for the lock, and makes a directory anew
+        if is_newest():  # a process that comes now waits for the lock, and makes a new directory
             shutil.rmtree(job, ignore_errors=True)
 
 

@@ -1,15 +1,15 @@
-"""Writes output beside the program's own: files that options name, and lines on the terminal.
+"""Writes ftrma's own output: files that options name, and lines on the terminal.
 
 A name that a user gives for output may be a file, a FIFO, a device, or a link to one of them. Only
-a regular file is replaced, as a whole or not at all, by a temporary file in its directory whose
-name nobody can guess. A FIFO or a device is written into.
+a regular file is replaced, completely or not at all, by a temporary file in its directory whose
+name nobody can guess. A FIFO or a device is written to.
 
-Links at the end of a name are followed here and not by the kernel, so that a link which a stranger
-has put into a shared directory leads nowhere, whatever ``/proc/sys/fs/protected_symlinks`` says.
-Links of this user and of root are trusted.
+Links at the end of a name are followed by this module and not by the kernel, so that a link which a
+stranger has put into a shared directory has no effect, whatever ``/proc/sys/fs/protected_symlinks``
+says. Links of this user and of root are trusted.
 
-Invariant: `check` finds every mistake that can be known before a job. A later one is an OSError of
-`write` whose ``strerror`` is in words, and costs nothing but the file.
+Invariant: `check` finds every mistake that can be known before a job. A later error is an OSError
+of `write` whose ``strerror`` describes it, and only the file is lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any
 
 from . import messages, private, timeouts
 
-MOST_LINKS = 40  # as the kernel's
+MOST_LINKS = 40  # the kernel's limit
 BLOCK_BYTES = 1 << 20
 BUFFER_BYTES = 1 << 16  # collected before they are written
 ANOTHER = "name another file"
@@ -40,13 +40,13 @@ ANOTHER = "name another file"
 
 @dataclass(frozen=True)
 class _Target:
-    """The end of a name, behind all links.
+    """The target of a name, after all links are followed.
 
     Attributes:
-        path: where the links end.
-        found: what is there; None if it is to be made.
-        descriptor: of this process, if that is what the name means, such as /dev/stdout.
-        given: a link of /proc, which names an open file and not a path.
+        path: path at which the links end.
+        found: status of what exists there; None if it is to be made.
+        descriptor: a descriptor of this process, if the name means one, such as /dev/stdout.
+        given: whether it is a link in /proc, which names an open file and not a path.
     """
 
     path: str
@@ -64,10 +64,10 @@ def check(option: str, name: str, inputs: Iterable[str] = ()) -> str:
     """Refuse, before a job starts, an output that cannot be written, or that is an input.
 
     Args:
-        inputs: names of files that are read; those that are not there are passed over.
+        inputs: names of files that are read; those that do not exist are ignored.
 
     Returns:
-        The path of the regular file that will be there, to compare; "" for anything else.
+        The path of the regular file that will exist, for comparison; "" for anything else.
 
     Raises:
         ValueError: option, value, reason and remedy.
@@ -96,7 +96,7 @@ def write(name: str, chunks: Iterable[str | bytes]) -> None:
     """Write what `chunks` yields, in order, to what a name leads to.
 
     Raises:
-        OSError: it cannot be written; a regular file is as it was then.
+        OSError: it cannot be written; then a regular file is unchanged.
     """
     with opened(name) as file:
         for chunk in chunks:
@@ -106,12 +106,12 @@ def write(name: str, chunks: Iterable[str | bytes]) -> None:
 
 @contextlib.contextmanager
 def opened(name: str) -> Iterator[io.BufferedWriter]:
-    """Give a file to write to, from its beginning to its end, for what a name leads to.
+    """Open what a name leads to for writing, from its beginning to its end, during the block.
 
-    A regular file is replaced when the block ends, and stays as it was if it does not end well.
+    A regular file is replaced when the block ends, and stays unchanged if the block fails.
 
     Raises:
-        OSError: it cannot be written, also at the end of the block.
+        OSError: it cannot be written; this may also be raised at the end of the block.
     """
     target = _find(name)
     if not target.replaced:
@@ -131,7 +131,7 @@ def opened(name: str) -> Iterator[io.BufferedWriter]:
             yield into
         try:
             os.replace(temporary, target.path)
-        except OSError:  # somebody else's file in /tmp, or one that is mounted into a container
+        except OSError:  # another user's file in /tmp, or one mounted into a container
             if target.found is None:
                 raise
             with open(temporary, "rb") as written, _buffered(_open(target)) as into:
@@ -140,17 +140,17 @@ def opened(name: str) -> Iterator[io.BufferedWriter]:
 
 
 def appended(name: str) -> io.FileIO:
-    """Open what a name leads to for adding to it; a file that is not there is made.
+    """Open what a name leads to for appending; a missing file is made.
 
-    A FIFO without a reader is refused, and one whose reader does not read on takes no more bytes:
-    a write to what is opened here never waits.
+    A FIFO without a reader is refused, and a FIFO whose reader does not read takes no more bytes: a
+    write to the opened file never waits.
 
     Raises:
         OSError: it cannot be written.
     """
     try:
         return _appended(_find(name))
-    except FileExistsError:  # another process has just made it, which is found now
+    except FileExistsError:  # another process has just made it; now it is found
         return _appended(_find(name))
 
 
@@ -166,7 +166,7 @@ def _appended(target: _Target) -> io.FileIO:
 
 
 def why(error: OSError) -> str:
-    """Say what kept a file from being written, and what helps against it."""
+    """Say why a file could not be written, and what helps."""
     said = error.strerror or str(error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{said}; free some space, or name a file where there is some"
@@ -199,7 +199,7 @@ def _find(name: str) -> _Target:
                 errno.ENOENT, f"there is no directory {directory}; make it first"
             ) from None
         return _Target(path)
-    except ValueError:  # a NUL, or what no file system can hold
+    except ValueError:  # a NUL, or a name that no file system can hold
         raise _refusal(errno.EINVAL, f"is no name of a file; {ANOTHER}") from None
     except OSError as error:
         if isinstance(error, _Refusal):
@@ -220,7 +220,7 @@ def _in_proc(found: os.stat_result) -> bool:
 
 
 def _given(path: str) -> _Target:
-    """Follow a link in /proc: to one of our descriptors, or an open file of another process."""
+    """Follow a link in /proc to one of our descriptors, or to an open file of another process."""
     ours = rf"/proc/{os.getpid()}(/task/[0-9]+)?/fd"
     if re.fullmatch(ours, os.path.realpath(os.path.dirname(path))):
         descriptor = int(os.path.basename(path))
@@ -250,7 +250,7 @@ def _writable(path: str) -> bool:
 
 
 class _Refusal(OSError):
-    """An OSError whose words are ours."""
+    """An OSError whose text was made here."""
 
 
 def _refusal(number: int, text: str) -> _Refusal:
@@ -259,9 +259,9 @@ def _refusal(number: int, text: str) -> _Refusal:
 
 @contextlib.contextmanager
 def _temporary(target: _Target) -> Iterator[tuple[io.FileIO, str]]:
-    """A new file beside the target, with the rights that the target has or would have.
+    """Make a new file beside the target, with the rights that the target has or would have.
 
-    It is removed at the end, if it has not been renamed.
+    The file is removed at the end if it was not renamed.
     """
     directory = os.path.dirname(target.path) or "."
     path = os.path.join(directory, f".ftrma-{secrets.token_hex(8)}")
@@ -298,7 +298,7 @@ def _no_file(directory: str, error: OSError) -> _Refusal:
 
 
 def _open(target: _Target) -> io.FileIO:
-    """Open what is there, to write into it; a regular file is emptied."""
+    """Open an existing target for writing; a regular file is emptied."""
     if target.descriptor is not None:
         return io.FileIO(os.dup(target.descriptor), "wb")
     flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -325,7 +325,7 @@ def _open(target: _Target) -> io.FileIO:
 
 
 class _Whole(io.RawIOBase):
-    """A file that takes all that it is given, in the order in which it comes."""
+    """A file that writes all that it is given, in order."""
 
     def __init__(self, file: io.FileIO) -> None:
         self._file = file
@@ -337,7 +337,7 @@ class _Whole(io.RawIOBase):
         view, done = memoryview(data).cast("B"), 0
         while done < len(view):
             count = self._file.write(view[done:])
-            if count is None:  # a descriptor that does not block
+            if count is None:  # the descriptor does not block
                 ready = select.poll()
                 ready.register(self._file, select.POLLOUT)
                 if not ready.poll(timeouts.OUTPUT.s * 1e3):
@@ -357,7 +357,7 @@ def _buffered(file: io.FileIO) -> io.BufferedWriter:
 # ---- the terminal ---------------------------------------------------------------------------
 
 def tell(text: str, before: str = "", *, who: str = messages.FTRMA, needed: bool = False) -> None:
-    """Write a line to stderr, after what is to come before it; without stderr, nobody is told.
+    """Write a line to stderr, after the text `before`; without stderr, do nothing.
 
     Args:
         who, needed: see `messages.line`.
@@ -366,16 +366,16 @@ def tell(text: str, before: str = "", *, who: str = messages.FTRMA, needed: bool
 
 
 def tell_first(text: str, *, who: str, unasked: bool) -> None:
-    """Write a line that several slots of a job may have: the first one of a node does.
+    """Write a line that several slots of a job may want to write, once on each node.
 
     Args:
         who: see `messages.line`.
-        unasked: this process writes it where there is no job, whose directory says who is first.
+        unasked: write it if there is no job, whose directory otherwise says who is first.
     """
     job = os.environ.get("FTRMA_JOB")
     if job:
         unasked = True
-        with contextlib.suppress(OSError):  # on another node its directory has another name
+        with contextlib.suppress(OSError):  # on another node the job's directory has another name
             name = f"told-{zlib.crc32(text.encode(errors='replace')):08x}"
             try:
                 private.make(Path(job, name)).close()
@@ -386,7 +386,7 @@ def tell_first(text: str, *, who: str, unasked: bool) -> None:
 
 
 def tell_details(text: str, at: float = 0.0) -> None:
-    """Write a line that only the verbose and the log get; see `messages.detail`."""
+    """Write a line that appears only with --verbose and in the log; see `messages.detail`."""
     _to_stderr("", messages.detail(text, at))
 
 
@@ -401,7 +401,7 @@ def say(text: str) -> None:
     """Print a result at once.
 
     Raises:
-        BrokenPipeError: the reader has seen enough. OSError: it cannot be written.
+        BrokenPipeError: the reader has closed the pipe. OSError: it cannot be written.
     """
     try:
         print(text, flush=True)
@@ -412,9 +412,9 @@ def say(text: str) -> None:
 
 
 def open_terminal() -> None:
-    """Put /dev/null where stdin, stdout or stderr was closed, before a file gets its number.
+    """Open /dev/null in place of a closed stdin, stdout or stderr, before a file gets its number.
 
-    Characters that the terminal cannot show are escaped.
+    Characters that the terminal cannot show are escaped from now on.
     """
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -433,7 +433,7 @@ def open_terminal() -> None:
 
 
 def close_terminal(status: int) -> int:
-    """Flush stdout and stderr, so that Python has nothing to complain of at its end.
+    """Flush stdout and stderr, so that Python has nothing to complain about at its end.
 
     Returns:
         The exit status: 1 instead of 0 if the output could not be written.

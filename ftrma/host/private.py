@@ -1,10 +1,9 @@
-"""Directories and files of a job: made by this user, open to nobody else, and not through a link.
+"""Directories and files of a job: made by this user, closed to others, not reached by a link.
 
 A job's directory lies where every user of the node can make files (/dev/shm), under a name that
-they can see. So a process that makes it makes it exclusively, and a process that finds it looks
-whose it is before it reads or makes anything in it. Files inside a directory of mode 0700 need no
-further care; they are checked all the same when they are opened (here, and in C by
-``ftrma_open``).
+they can see. So a process that makes it fails if it exists, and a process that finds it checks who
+owns it before it reads or makes anything in it. Files inside a directory of mode 0700 need no
+further care; they are nevertheless checked when they are opened (here, and in C by ``ftrma_open``).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ OTHERS = 0o077
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory of mode 0700, or find that this user has made it so before.
+    """Make a directory of mode 0700, or check that this user has already made it so.
 
     Raises:
         FtrmaError: it is somebody else's, or others may use it.
@@ -36,10 +35,10 @@ def make_directory(path: Path) -> None:
 
 
 def check_directory(path: Path) -> None:
-    """Refuse a path that is no directory of this user alone.
+    """Refuse a path that is no directory which only this user can access.
 
     Raises:
-        FtrmaError: the text says why.
+        FtrmaError: it is refused; the text says why.
     """
     why = why_foreign(path)
     if why:
@@ -56,10 +55,10 @@ def write(path: Path, data: bytes) -> None:
 
 
 def replace(path: Path, data: bytes, *, lasting: bool = False) -> None:
-    """Make a file of mode 0600, in place of one of that name: whole, or as it was.
+    """Make a file of mode 0600, which replaces a file of that name completely or not at all.
 
     Args:
-        lasting: the file's content is on the disk before it has its name.
+        lasting: write the file's content to the disk before the file gets its name.
     """
     draft = path.with_name(f"{path.name}-{secrets.token_hex(4)}")
     try:
@@ -74,13 +73,13 @@ def replace(path: Path, data: bytes, *, lasting: bool = False) -> None:
 
 
 def make(path: Path) -> BinaryIO:
-    """Make a file of mode 0600, which must not be there yet, to be written."""
+    """Open a new file of mode 0600 for writing; it must not exist yet."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     return open(os.open(path, flags, 0o600), "wb")
 
 
 def read(path: Path) -> bytes:
-    """Read a file of this user's alone.
+    """Read a file that only this user can access.
 
     Raises:
         FtrmaError: it is somebody else's, or others may use it. OSError: it cannot be read.
@@ -91,7 +90,7 @@ def read(path: Path) -> bytes:
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file of this user's alone, to be read; a FIFO in its place is not waited for.
+    """Open for reading a file that only this user can access; never wait for a FIFO in its place.
 
     Raises:
         FtrmaError: it is somebody else's, or others may use it. OSError: it cannot be opened.

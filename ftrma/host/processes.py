@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def children(pid: int) -> list[int]:
-    """Living children of a process; none where the kernel does not tell them."""
+    """Return the living children of a process; none if the kernel does not tell."""
     found: list[int] = []
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         with contextlib.suppress(OSError):
@@ -17,7 +17,7 @@ def children(pid: int) -> list[int]:
 
 
 def environment(pid: int) -> dict[str, str]:
-    """The environment with which a process began; empty where the kernel does not tell it."""
+    """Return the environment with which a process began; empty if the kernel does not tell."""
     with contextlib.suppress(OSError):
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         return dict(os.fsdecode(word).split("=", 1) for word in words if b"=" in word)

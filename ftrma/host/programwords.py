@@ -13,18 +13,18 @@ from typing import Any, NoReturn
 
 from . import values
 
-MODULE = "-m"  # first of a program's words, where the second is a module's name
+MODULE = "-m"  # a program's first word if the second is a module's name
 
 
 def check(words: Sequence[str], directory: str) -> None:
-    """Refuse a program that is not there, without executing anything.
+    """Refuse a program that does not exist, without executing anything.
 
     Args:
         words: as `program.script.UserProgram` takes them.
-        directory: in which the program is started.
+        directory: the directory in which the program is started.
 
     Raises:
-        ValueError: in one line.
+        ValueError: it does not exist; the text is one line.
     """
     if words[0] == MODULE:
         _check_module(words[1], directory)
@@ -56,7 +56,8 @@ def _check_module(name: str, directory: str) -> None:
 
 
 def _find(name: str, path: list[str]) -> ModuleSpec | None:
-    """The first answer of all finders: a module of an editable package is on no path."""
+    """Return the first answer of all finders, since a module of an editable package is on no
+    path."""
     finders: list[Any] = [PathFinder, *sys.meta_path]
     for finder in finders:
         spec: ModuleSpec | None = finder.find_spec(name, path)

@@ -1,15 +1,15 @@
 """Writes and reads a checkpoint's record: bytes that describe a vault's regions, and are not code.
 
-A record says which regions a vault holds and where, with counters and declared scalars. A process
-that takes over after a failure reads it from memory that outlived its writer or was computed from
-parity. So nothing in it is believed before its tag was checked: HMAC-SHA256 by the job's key over
-the record, the role that it belongs to and its version. The tag is part of the record's bytes and
-is rebuilt with them.
+A record says which regions a vault holds and where, and contains counters and declared scalars. A
+process that takes over after a failure reads it from memory that outlived its writer or was
+computed from parity. So nothing in it is trusted before its tag was checked: an HMAC-SHA256 by the
+job's key over the record, the role that it belongs to, and its version. The tag is part of the
+record's bytes and is rebuilt with them.
 
     tag | size of the text, 8 bytes | JSON text | byte strings, one after the other
 
-JSON knows no tuples, byte strings, dtypes and keys that are numbers: each is an object with one
-member, whose name is the type. The user's own fields, and dtypes of other packages, are pickled
+JSON has no tuples, byte strings, dtypes, or keys that are numbers: each of these is an object with
+one member, whose name is the type. The user's own fields, and dtypes of other packages, are pickled
 byte strings, which are unpickled only after the check.
 """
 
@@ -33,9 +33,9 @@ class Seal:
     """The key, role and version that a record is bound to.
 
     Attributes:
-        key: of the job.
-        role: such as "slot 3".
-        version: such as "5", or "demand 2".
+        key: the job's key.
+        role: name of the role, such as "slot 3".
+        version: the version in words, such as "5" or "demand 2".
     """
 
     key: Key
@@ -84,7 +84,7 @@ def _plain(value: Any, strings: list[bytes]) -> Any:
     if isinstance(value, bytes):
         strings.append(value)
         return {"bytes": len(strings) - 1}
-    np = sys.modules.get("numpy")  # `ftrma run` itself does without, and has no values of it
+    np = sys.modules.get("numpy")  # `ftrma run` itself does not load it, and has no values of it
     if np and isinstance(value, np.dtype):
         if not value.metadata:
             descr = np.lib.format.dtype_to_descr(value)

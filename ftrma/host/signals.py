@@ -1,4 +1,4 @@
-"""Tells what a signal would do to a process, and which signal a process died of."""
+"""Finds out what a signal would do to a process, and of which signal a process died."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INFO = struct.Struct("=Q52xi")  # mask; wait status
 ENDING: tuple[signal.Signals, ...] = (
     signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM, signal.SIGVTALRM,
     signal.SIGPROF, signal.SIGXCPU, signal.SIGIO, signal.SIGPWR)
-if sys.version_info >= (3, 11):  # which knows one more signal
+if sys.version_info >= (3, 11):  # it knows one more signal
     ENDING += (signal.SIGSTKFLT,)
 # Signals that a user may name to ask for an end behind a checkpoint.
 ASKABLE = tuple(number.name.removeprefix("SIG") for number in (
@@ -40,10 +40,10 @@ def heed_ending() -> None:
 
 
 def would_end(pid: int, number: int) -> bool:
-    """True if a signal ends a process, or would if the process were still there.
+    """Say whether a signal ends a process, or would if the process still existed.
 
-    The signal is then neither handled nor ignored, nor blocked by the main thread: a program that
-    blocks a signal waits for it in another way (``signal.sigwait``).
+    This is so if the signal is neither handled nor ignored, nor blocked by the main thread: a
+    program that blocks a signal waits for it in another way (``signal.sigwait``).
     """
     masks = []
     with contextlib.suppress(OSError):
@@ -55,7 +55,7 @@ def would_end(pid: int, number: int) -> bool:
 
 
 def death_of(pidfd: int) -> int | None:
-    """Signal of which a process died; 0 if it died of none, None if the kernel does not tell.
+    """Return the signal of which a process died; 0: of none, None: the kernel does not tell.
 
     The kernel does not tell before Linux 6.15, nor before somebody has waited for the process.
     """

@@ -1,11 +1,11 @@
 """All time-outs: their names, their defaults and what they bound.
 
-A row of the table is a bound on waiting, behind which something is given up, told or decided. The
-user may choose another one: ``--timeout NAME=SECONDS``, ``FTRMA_TIMEOUT``, or the table
-``[timeouts]`` of ``ftrma.toml`` (`settings.configuration`). Each process of a job chooses once, at
-its beginning, what the job's environment says.
+A row of the table is a bound on waiting, after which something is given up, reported or decided.
+The user may choose another bound: ``--timeout NAME=SECONDS``, ``FTRMA_TIMEOUT``, or the table
+``[timeouts]`` of ``ftrma.toml`` (`settings.configuration`). Each process of a job reads the chosen
+values once, at its beginning, from the job's environment.
 
-Intervals between two looks are no time-outs and stand where they are used.
+Intervals between two looks are no time-outs; they are defined where they are used.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 from .values import number
 
-LEAST_S, MOST_S = 1e-3, 1e9  # chosen: nothing is waited for more briefly, nor for 30 years
+LEAST_S, MOST_S = 1e-3, 1e9  # chosen: no wait is shorter, and none lasts for 30 years
 VARIABLE = "FTRMA_TIMEOUT"
-chosen: dict[str, float] = {}  # by the user, for this process
+chosen: dict[str, float] = {}  # values that the user has chosen, for this process
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Timeout:
     """A row of the table.
 
     Attributes:
-        name: by which the user chooses another value.
-        default_s: seconds, chosen from how long the event takes where all is well, with a margin.
-        meaning: the event that is waited for, or the consequence of waiting so long.
+        name: the name by which the user chooses another value.
+        default_s: seconds, chosen from how long the event normally takes, with a margin.
+        meaning: the event that is awaited, or the consequence of waiting so long.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Timeout:
 
     @property
     def s(self) -> float:
-        """Seconds, as chosen."""
+        """Return the seconds that were chosen, or the default."""
         return chosen.get(self.name, self.default_s)
 
 
@@ -168,7 +168,7 @@ DOCTOR = Timeout("doctor", 60.0, "a check of ftrma doctor ends")
 
 
 TABLE = {row.name: row for row in globals().values() if isinstance(row, Timeout)}
-# A wait that contains another one has to be the longer of both, or it would end too early.
+# A wait that contains another one has to be longer, or it would end too early.
 LONGER = ((GOODBYE, WRITE_FILES), (STOPPED, STOPPED_TOLD), (RETURN, HEALED))
 
 
@@ -176,10 +176,11 @@ def parse(name: str, text: str) -> dict[str, float]:
     """Return what a text such as ``stuck=10 late=2.5`` chooses.
 
     Args:
-        name: of the option or the variable, for errors.
+        name: name of the option or the variable, for errors.
 
     Raises:
-        ValueError: there is no such time-out, with the nearest; or a value is none.
+        ValueError: there is no such time-out (the error names the nearest one), or a value is
+            invalid.
     """
     found = {}
     for word in text.split():
@@ -205,11 +206,11 @@ def check(those: Mapping[str, float]) -> None:
 
 
 def choose_by_environment() -> None:
-    """Let the environment choose the time-outs of this process; ValueError if it is wrong."""
+    """Take the time-outs of this process from the environment; ValueError if it is wrong."""
     choose(parse(VARIABLE, os.environ.get(VARIABLE, "")))
 
 
 def choose(those: Mapping[str, float]) -> None:
-    """Let these be the time-outs of this process; all others have their defaults."""
+    """Use these time-outs in this process; all others have their defaults."""
     chosen.clear()
     chosen.update(those)

@@ -1,9 +1,9 @@
 """Reads TOML files and reports mistakes with their place: ``FILE:LINE:COLUMN: what; remedy``.
 
-The standard parser tells where a syntax error is, but hands out plain dictionaries, so a value that
-is well-formed and wrong (a negative rate) has no place any more. Therefore a second pass goes over
-the text, which is known to be valid by then, and notes where each key and each array element
-stands. It runs only when there is something to report.
+The standard parser tells where a syntax error is, but returns plain dictionaries, so the place of a
+value that is well-formed but wrong (a negative rate) is lost. Therefore a second pass over the
+text, which is known to be valid by then, notes where each key and each array element is. It runs
+only when there is something to report.
 
 A reader asks a ``Table`` for its values by type and range, and never touches the dictionaries::
 
@@ -17,7 +17,7 @@ A reader asks a ``Table`` for its values by type and range, and never touches th
 
 Invariant: every error is a ``TomlError`` of one line that begins with the file's name.
 
-Text files of other kinds that people write are read here, too (`read_text`).
+Other text files that users write are read here, too (`read_text`).
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from .values import read_bytes
 Keys = tuple[str | int, ...]
 Position = tuple[int, int]
 
-MOST = 1e300  # of a number without a bound of its own: sums of such numbers stay finite
-MOST_DEPTH = 100  # of dotted keys, whose reading takes time and memory with the square of the depth
+MOST = 1e300  # bound for numbers without their own: sums of such numbers stay finite
+MOST_DEPTH = 100  # of dotted keys: time and memory to read them grow with the square of the depth
 BYTE_ORDERS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -52,7 +52,7 @@ def read(path: Path | str, text: str | None = None) -> Table:
     """Read a file and return its root table.
 
     Args:
-        path: of the file.
+        path: path of the file.
         text: its content, if the caller has it already.
 
     Raises:
@@ -105,7 +105,7 @@ def read_text(path: Path) -> str:
 class Table:
     """One table of a file, with checked access to its values.
 
-    Every getter takes a key and, unless ``default`` is given, demands that it is there.
+    Every getter takes a key, which must exist unless ``default`` is given.
     """
 
     def __init__(self, path: str, source: str, keys: Keys, values: dict[str, Any]) -> None:
@@ -118,9 +118,9 @@ class Table:
         """Return the error at a key of this table, to be raised.
 
         Args:
-            key: a key, several that lead downward (integers index arrays), or None for the table
-                itself. If there is no such key, the error is placed at the nearest table above.
-            message: what is wrong, the value, the remedy.
+            key: a key, or several that lead downward (integers index arrays), or None for the table
+                itself. If there is no such key, the error is reported at the nearest table above.
+            message: what is wrong, the value, and the remedy.
         """
         below = key if isinstance(key, tuple) else () if key is None else (key,)
         places = positions(self.source)
@@ -228,13 +228,13 @@ DEEP = re.compile(  # begins at a word's beginning, so that a long word is looke
 
 
 def position(text: str, offset: int) -> Position:
-    """Line and column, both from 1, the column in characters."""
+    """Return line and column, both counted from 1, the column in characters."""
     line_start = text.rfind("\n", 0, offset) + 1
     return text.count("\n", 0, offset) + 1, min(offset, len(text)) - line_start + 1
 
 
 def positions(text: str) -> dict[Keys, Position]:
-    """Return where each key, array element and table header of a valid TOML text stands."""
+    """Return where each key, array element and table header of a valid TOML text is."""
     return _Scanner(text).places
 
 
@@ -265,7 +265,7 @@ class _Scanner:
         self.places.setdefault(keys, (line, offset - self.starts[line - 1] + 1))
 
     def key(self) -> list[tuple[str, int]]:
-        """A dotted key as its parts, each with its offset."""
+        """Read a dotted key; return its parts, each with its offset."""
         parts = []
         while True:
             found = KEY.match(self.text, self.at)
@@ -279,7 +279,8 @@ class _Scanner:
             self.at += 1
 
     def header(self) -> Keys:
-        """``[a.b]`` or ``[[a.b]]``; a part that is an array of tables means its last element."""
+        """Read ``[a.b]`` or ``[[a.b]]``; a part that is an array of tables means its last
+        element."""
         start, many = self.at, self.text.startswith("[[", self.at)
         self.at += 1 + many
         keys: Keys = ()

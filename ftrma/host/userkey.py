@@ -1,9 +1,9 @@
-"""The user's own key, by which files that outlive a job are known as left by this user's jobs.
+"""The user's own key, which shows that files that outlive a job were left by this user's jobs.
 
 A job's key ends with the job. Files that later jobs read (a graph's cache, spilled checkpoints) lie
-where the user wants them, often where others can write, too. So each file has a tag by this key,
-which lies in the user's state directory, mode 0600, and is made when it is first needed. If the key
-is lost, those files are not read any more, and nothing else is lost.
+where the user wants them, often where others can write, too. So each file has a tag by this key.
+The key lies in the user's state directory, with mode 0600, and is made when it is first needed. If
+the key is lost, these files are not read any more, and nothing else is lost.
 
 Source: XDG Base Directory Specification 0.8, XDG_STATE_HOME.
 """
@@ -22,20 +22,21 @@ from .key import Key
 
 
 def path() -> Path:
-    """Path of the key, which may not be there yet."""
+    """Return the path of the key, which may not exist yet."""
     state = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(state):
-        with contextlib.suppress(KeyError):  # a user whom the machine does not know
+        with contextlib.suppress(KeyError):  # a user that the machine does not know
             home = os.environ.get("HOME") or pwd.getpwuid(os.geteuid()).pw_dir
             state = os.path.join(home, ".local", "state")
     return Path(state, "ftrma", "key")
 
 
 def read() -> Key:
-    """Read the key, or make it; if several processes make it at once, all get the same key.
+    """Read the key, or make it; if several processes make it at the same time, all get the same
+    key.
 
     Raises:
-        FtrmaError: it cannot be read or made, or is not this user's alone.
+        FtrmaError: it cannot be read or made, or others can access it.
     """
     where = path()
     try:

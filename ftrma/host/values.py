@@ -1,4 +1,4 @@
-"""Reads values that people write: numbers, whole numbers, sizes, and small files.
+"""Reads values that users write: numbers, whole numbers, sizes, and small files.
 
 Values come from the command line, the environment and tables; every error has the name, the value
 and what is expected.
@@ -14,20 +14,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-MOST_BYTES = 8 << 20  # of a file that people write, and read within seconds
-MTBF_S = (1e-3, 1e12)  # nothing fails a thousand times a second, nothing lasts 30 000 years
+MOST_BYTES = 8 << 20  # most bytes of a file that users write; it is read within seconds
+MTBF_S = (1e-3, 1e12)  # nothing fails a thousand times a second or lasts 30 000 years
 
 
 def number(name: str, text: str, least: float, most: float, what: str = "a number") -> float:
     """Return a number from a text.
 
     Args:
-        name: of the option, the variable or the field, for the error.
+        name: name of the option, the variable or the field, for the error.
         least, most: the bounds.
-        what: the word for what is expected.
+        what: the words for what is expected.
 
     Raises:
-        ValueError: it is none, or out of bounds; with name, value and bounds.
+        ValueError: it is no number, or out of bounds; the text has name, value and bounds.
     """
     try:
         value = float(text)
@@ -51,7 +51,7 @@ def size(name: str, text: str, most: float, units: Mapping[str, float]) -> float
     """Return a number of bytes from a text such as 64M; see `number`.
 
     Args:
-        units: bytes by the unit's name in lower case, "" for none.
+        units: bytes by the unit's name in lower case; "" stands for no unit.
     """
     match = re.fullmatch(r"([0-9]{1,30}(?:\.[0-9]{0,30})?(?:e[+]?[0-9]{1,2})?) *([A-Za-z]*)", text)
     value = float(match[1]) * units.get(match[2].lower(), -1.0) if match else -1.0
@@ -63,11 +63,11 @@ def size(name: str, text: str, most: float, units: Mapping[str, float]) -> float
 
 
 def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
-    """Return the bytes of a regular file, without waiting and without taking all memory.
+    """Return the bytes of a regular file, without waiting and without using up all memory.
 
     Raises:
-        OSError: it cannot be read, `strerror` says why; it is no file, or has more than `most`
-            bytes.
+        OSError: it cannot be read, is no regular file, or has more than `most` bytes; `strerror`
+            says why.
     """
     with open_file(path) as file:
         size_bytes = os.fstat(file.fileno()).st_size
@@ -80,7 +80,7 @@ def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
 def open_file(path: Path | str) -> BinaryIO:
     """Open a regular file for reading; OSError if it is none."""
     try:
-        mode = os.stat(path).st_mode  # before it is opened: that alone can do something to a device
+        mode = os.stat(path).st_mode  # before it is opened, since opening can affect a device
     except ValueError:  # a NUL, or what no file system can hold
         raise OSError(errno.EINVAL, "no file can have such a name") from None
     if stat.S_ISDIR(mode):

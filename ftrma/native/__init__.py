@@ -1,1 +1,1 @@
-"""The C extension: loading it, the MPI library under it, and its constants."""
+"""The C extension: loading it, checking the MPI library below it, calling it, its constants."""

@@ -25,19 +25,21 @@ except ModuleNotFoundError:
 
 
 def number(name: str) -> int:
-    """The value of a constant of C."""
+    """Return the value of a constant of C."""
     return int(_ffi.integer_const(f"FTRMA_{name}"))
 
 
 def names(enum: str, prefix: str) -> dict[str, int]:
-    """Constants of an enum that begin with a prefix, by name without the prefix, in order."""
+    """Return the constants of an enum that begin with a prefix, by name without the prefix, in
+    order."""
     found = _ffi.typeof(f"enum {enum}").relements
     return {name.removeprefix(prefix): value for name, value in sorted(found.items(), key=_value)
             if name.startswith(prefix)}
 
 
 def fields(struct: str) -> list[tuple[str, str]]:
-    """Fields of a struct of numbers and their types as NumPy writes them, arrays one by one.
+    """Return the fields of a struct of numbers, with NumPy's names of their types, arrays one by
+    one.
 
     Raises:
         ValueError: the struct has a gap, which a packed record would not have.
@@ -56,13 +58,13 @@ def fields(struct: str) -> list[tuple[str, str]]:
 
 
 def size_of(struct: str) -> int:
-    """Bytes of a struct, without an array of no fixed length at its end."""
+    """Return the size of a struct, without an array of variable length at its end."""
     return int(_ffi.sizeof(f"struct {struct}"))
 
 
 @contextlib.contextmanager
 def viewed(struct: str, memory: mmap.mmap | bytes) -> Iterator[Any]:
-    """Give bytes as a struct of C for the block, for reading."""
+    """Give the block a view of bytes as a struct of C, for reading."""
     pointer = _ffi.from_buffer(f"struct {struct} *", memory)
     try:
         yield pointer
@@ -91,7 +93,7 @@ FLAGS = names("ftrma_flags", "FTRMA_FLAGS_")  # of each kind
 # Places where --kill can strike, as the user writes them.
 FAILPOINTS = {name.lower().replace("_", "-"): value
           for name, value in names("ftrma_failpoint", "FTRMA_FAILPOINT_").items()}
-NAMED = FAILPOINTS.pop("named")  # a framework's own
+NAMED = FAILPOINTS.pop("named")  # stands for a framework's own places
 
 
 class PlanKind(IntEnum):

@@ -1,8 +1,7 @@
-"""Reads files of a job's shared memory without the MPI library, as a look from outside needs it.
+"""Reads files of a job's shared memory without the MPI library, to look at the job from outside.
 
-The control file is mapped for reading alone, so nothing that a reader does can change the job.
-Words are read one by one while the job writes them: each is whole, and two of them may be of two
-moments.
+The control file is mapped read-only, so a reader cannot change the job. Words are read one by one
+while the job writes them: each is whole, but two of them may be from different moments.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ CONTROL_BYTES, LOG_HEAD_BYTES = size_of("ftrma_ctl"), size_of("ftrma_log")
 
 @contextlib.contextmanager
 def control_image(path: Path) -> Iterator[Control]:
-    """Give the words of a control file for the block; they cannot be written, nor kept.
+    """Give the block the words of a control file; they cannot be written, nor kept after the block.
 
     Raises:
-        FtrmaError: the file is another user's, or of another version of ftrma. OSError: it cannot
+        FtrmaError: the file belongs to another user or another version of ftrma. OSError: it cannot
             be read.
     """
     with private.opened(path) as file:
@@ -46,7 +45,7 @@ def foreign(path: Path) -> str:
 
 
 def log_used_bytes(path: Path) -> int | None:
-    """Memory that a slot's logs use now, bytes; None if they are not on this node."""
+    """Return how many bytes a slot's logs use now; None if they are not on this node."""
     with contextlib.suppress(FtrmaError, OSError), private.opened(path) as file:
         head = file.read(LOG_HEAD_BYTES)
         if len(head) == LOG_HEAD_BYTES:

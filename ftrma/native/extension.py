@@ -14,7 +14,7 @@ from ..host.errors import NO_ROOM, FtrmaError, NoRoom
 
 lib: Any = None
 ffi: Any = None
-_pending_error: BaseException | None = None  # the MPI call that returns an error raises it
+_pending_error: BaseException | None = None  # the MPI call that is returning an error raises it
 
 
 def attach(library: Any, declarations: Any) -> None:
@@ -50,13 +50,14 @@ def _address_limit() -> str:
 
 
 def keep_error(_kind: object, error: BaseException, _traceback: object) -> None:
-    """Keep an error of a call up from C, so that the MPI call that led there raises it."""
+    """Keep an error of a callback from C, so that the MPI call that led to the callback raises
+    it."""
     global _pending_error
     _pending_error = error
 
 
 def take_error() -> BaseException | None:
-    """Take the error that the returning MPI call raises."""
+    """Take the error that the returning MPI call is to raise."""
     global _pending_error
     error, _pending_error = _pending_error, None
     return error

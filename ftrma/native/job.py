@@ -22,13 +22,13 @@ from .shared import Array, Control, Proc, Process, Version
 
 
 class ProcessState(IntEnum):
-    """Life of a process."""
+    """States of a process."""
 
     ABSENT, ALIVE, DEAD = number("ABSENT"), number("ALIVE"), number("DEAD")
 
 
 class Wait(IntEnum):
-    """Ends of a wait."""
+    """Ways in which a wait ends."""
 
     OK, ALARM, TIMEOUT = number("OK"), number("ALARM"), number("TIMEOUT")
 
@@ -47,14 +47,14 @@ class Takeover(IntEnum):
 
 
 class Left(IntFlag):
-    """Words of a process that ends itself: by what, and with which value."""
+    """Parts of the word in which a process notes how it ends itself, and with which value."""
 
     BY_STATUS, BY_SIGNAL = number("LEFT_BY_STATUS"), number("LEFT_BY_SIGNAL")
     BY_EXIT, BY_MEMORY = number("LEFT_BY_EXIT"), number("LEFT_BY_MEMORY")
     BY_ABORT = number("LEFT_BY_ABORT")
 
 
-CALLS_INSIDE = number("CALLS_INSIDE")  # mask of the threads that are inside
+CALLS_INSIDE = number("CALLS_INSIDE")  # mask of the number of threads that are inside
 LEFT_VALUE = number("LEFT_VALUE")  # mask of the status or signal
 ENDED = number("ENDED")
 STUMBLES = number("STUMBLES")
@@ -85,7 +85,7 @@ def clock_ahead_ns() -> int:
 
 
 def now_ns() -> int:
-    """Read CLOCK_MONOTONIC; over several nodes the supervisor's, see `fabric.clock`."""
+    """Read CLOCK_MONOTONIC; over several nodes the supervisor's clock, see `fabric.clock`."""
     return int(c.lib.ftrma_now_ns())
 
 
@@ -93,7 +93,7 @@ def now_ns() -> int:
 
 
 def interposed() -> bool:
-    """Tell if calls of MPI from outside pass through the extension."""
+    """Say whether calls of MPI from outside pass through the extension."""
     return bool(c.lib.ftrma_interposed())
 
 
@@ -102,12 +102,12 @@ def has_ulfm() -> bool:
 
 
 def unwind_code() -> int:
-    """Error code by which C tells Python to unwind; 0 before `comm_prepare`."""
+    """Return the error code by which C tells Python to unwind; 0 before `comm_prepare`."""
     return int(c.lib.ftrma_unwind_code())
 
 
 def mpi_world() -> Mpi:
-    """This process's rank, the number of all, and of those on its node."""
+    """Return this process's rank, the number of all processes, and of those on its node."""
     rank, size, on_node = c.ffi.new("int *"), c.ffi.new("int *"), c.ffi.new("int *")
     if c.lib.ftrma_mpi_world(rank, size, on_node):
         raise FtrmaError("the MPI library cannot tell which processes share a node")
@@ -115,7 +115,7 @@ def mpi_world() -> Mpi:
 
 
 def mpi_bcast(data: bytes, size_bytes: int) -> bytes:
-    """Give all the bytes of rank 0, padded with zeros. Collective over the MPI world."""
+    """Send rank 0's bytes to all, padded with zeros. Collective over the MPI world."""
     buffer = c.ffi.new("uint8_t[]", size_bytes)
     c.ffi.memmove(buffer, data, len(data))
     c.lib.ftrma_mpi_bcast(buffer, size_bytes)
@@ -136,17 +136,17 @@ def comm_prepare() -> None:
 
 
 def comm_parent() -> int:
-    """Handle of that duplicate, as mpi4py's ``fromhandle`` takes it."""
+    """Return the handle of that duplicate, as mpi4py's ``fromhandle`` takes it."""
     return int(c.lib.ftrma_comm_parent())
 
 
 def comm_build(repair: int) -> int:
-    """Build the slots' communicator in a round of repair; returns 0, Wait.ALARM or an MPI code."""
+    """Build the slots' communicator in a round of repair; return 0, Wait.ALARM or an MPI code."""
     return int(c.lib.ftrma_comm_build(repair))
 
 
 def comm_defer() -> None:
-    """Go on without the slots' world, until somebody needs it."""
+    """Go on without the slots' communicator until some process needs it."""
     c.check(-c.lib.ftrma_comm_defer(), "putting communicators aside")
 
 
@@ -159,7 +159,7 @@ def boards_clear() -> None:
 
 
 def partitioned_help() -> bool:
-    """Take part in the program's partitioned communication; False if it has none."""
+    """Take part in the program's partitioned communication; return False if there is none."""
     return bool(c.lib.ftrma_partitioned_help())
 
 
@@ -170,7 +170,7 @@ def make_control(
     path: Path, processes: int, slots: int, groups: int, strength: int, group_size: int,
     capacity_blocks: int,
 ) -> Control:
-    """Make a control file with roles in their order; the caller fills in the groups."""
+    """Make a control file with roles seated in order; the caller fills in the groups."""
     pointer = c.ffi.new("struct ftrma_ctl **")
     c.check(
         c.lib.ftrma_ctl_create(os.fsencode(path), processes, slots, groups, strength, group_size,
@@ -189,7 +189,7 @@ def open_control(path: Path) -> Control:
 
 
 def make_story(path: Path) -> None:
-    """Make the file of a job's events, with memory taken ahead."""
+    """Make the file of a job's events, with memory allocated ahead."""
     c.check(c.lib.ftrma_story_create(os.fsencode(path)), "making events")
 
 
@@ -213,7 +213,7 @@ def set_nodes(origin: int, ledger: int) -> None:
 
 
 def world_open() -> None:
-    """Let slots on other nodes reach what the slots' communicator exchanges.
+    """Let slots on other nodes reach the areas that the slots' communicator uses for exchanges.
 
     Call this before any slot makes a collective call.
     """
@@ -224,20 +224,21 @@ def set_agent(bell: int, poke: int, origin: int, service: int) -> None:
     """Set the descriptors by which this process and its node's agent wake each other.
 
     Args:
-        bell: of the agent.
-        poke: to which the agent writes.
-        origin, service: alarms of this process's origins; -1 for an origin that it lacks.
+        bell: descriptor of the agent's bell.
+        poke: descriptor to which the agent writes.
+        origin, service: alarms of this process's origins; -1 if it has no such origin.
     """
     c.lib.ftrma_set_agent(bell, poke, origin, service)
 
 
 def set_scans(scans: int, ordered: int) -> None:
-    """Set the words in which the agent tells how far it has come, see `wire.mirror_scans`."""
+    """Set the words in which the agent says how far it has come, see `wire.mirror_scans`."""
     c.lib.ftrma_set_scans(c.ffi.cast("void *", scans), c.ffi.cast("void *", ordered))
 
 
 def synchronize() -> bool:
-    """Wait until stores of this node are ordered among those of others; False: an alarm came."""
+    """Wait until this node's stores have their place among those of others; False: an alarm
+    came."""
     return bool(c.lib.ftrma_synchronize() == Wait.OK)
 
 
@@ -257,7 +258,8 @@ def far_quiet(repair: int) -> Wait:
 
 
 def far_answers(repair: int) -> Wait:
-    """Have the atomic that this slot waits for logged, in a round of repair, if it was done."""
+    """In a round of repair, if the atomic that this slot waits for was done, have its result
+    logged."""
     return Wait(c.check(c.lib.ftrma_far_answers(repair), "asking for an answer in a repair"))
 
 
@@ -275,12 +277,12 @@ def load(struct: Control | Process, name: str) -> int:
 
 
 def store(struct: Control | Process, name: str, value: int) -> None:
-    """Write a word, after all that was written before."""
+    """Write a word, after everything that was written before it."""
     c.lib.ftrma_store(c.ffi.addressof(struct, name), value)
 
 
 def exchange(struct: Control | Process, name: str, expected: int, desired: int) -> bool:
-    """Compare and swap; whether it was exchanged."""
+    """Compare and swap; return whether the word was exchanged."""
     return bool(c.lib.ftrma_cas(c.ffi.addressof(struct, name), expected, desired))
 
 
@@ -299,7 +301,7 @@ def text(array: Array[bytes]) -> str:
 
 
 def refusal(ctl: Control) -> str:
-    """Read why the slot that is replayed cannot be; empty if it can."""
+    """Read why the slot that is replayed cannot be replayed; empty if it can."""
     return text(ctl.refusal)
 
 
@@ -311,7 +313,7 @@ def join(ctl: Control, proc: Proc, directory: Path) -> None:
 
 
 def my_role() -> tuple[int, int]:
-    """Kind of this process's role, and its slot, checksum or spare number."""
+    """Return the kind of this process's role, and its number in that role."""
     index = c.ffi.new("int *")
     return int(c.lib.ftrma_my_role(index)), int(index[0])
 
@@ -327,17 +329,18 @@ def role_of(ctl: Control, proc: Proc) -> tuple[int, int]:
 
 
 def loses_threads() -> bool:
-    """Tell, in a repair, if other threads of the program were in calls of MPI at the failure."""
+    """Say, in a repair, whether other threads of the program were in calls of MPI at the
+    failure."""
     return bool(c.lib.ftrma_loses_threads())
 
 
 def is_in_call(entry: Process) -> bool:
-    """Tell if a thread of the process is inside a call of MPI that may block."""
+    """Say whether a thread of the process is inside a call of MPI that may block."""
     return bool(entry.calls & CALLS_INSIDE)
 
 
 def waits(ctl: Control, p: Process) -> bool:
-    """Tell if a process waits for others: in a call, or at the program's end."""
+    """Say whether a process waits for others, in a call or at the program's end."""
     return bool(p.waiting or is_in_call(p) or p.finished == ctl.attempt)
 
 
@@ -358,12 +361,13 @@ def watch() -> None:
 
 
 def set_link(socket: int) -> None:
-    """Have strikes of ``--kill`` and aborts told on this socket, in a job over several nodes."""
+    """Report strikes of ``--kill`` and aborts on this socket, in a job over several nodes."""
     c.lib.ftrma_set_link(socket)
 
 
 def die_with_parent() -> Callable[[], None]:
-    """Function that has a process killed when its parent dies; for use between fork and exec."""
+    """Return a function that has a process killed when its parent dies, for use between fork and
+    exec."""
     function: Callable[[], None] = c.lib.ftrma_die_with_parent
     return function
 
@@ -377,12 +381,12 @@ def claim_error() -> None:
 
 
 def visit(place: int) -> None:
-    """Be at a place where a rule of ``--kill`` may strike."""
+    """Pass a place where a rule of ``--kill`` may strike."""
     c.lib.ftrma_failpoint_visit(place)
 
 
 def visit_named(name: str) -> None:
-    """Be at a place of a framework, of at most NAME_BYTES - 1 ASCII characters."""
+    """Pass a framework's place; its name has at most NAME_BYTES - 1 ASCII characters."""
     c.lib.ftrma_failpoint_visit_named(name.encode())
 
 
@@ -400,13 +404,13 @@ def set_attempt_of_thread(attempt: int) -> None:
 
 
 def wake_by(number: int, patience_s: float) -> None:
-    """Have a signal, for which Python has a handler, bring the calling thread to repairs.
+    """Let a signal for which Python has a handler bring the calling thread to repairs.
 
     The program's thread calls this at the beginning of each attempt.
 
     Args:
-        number: of the signal.
-        patience_s: a thread that does not come for longer is told to the supervisor.
+        number: number of the signal.
+        patience_s: if the thread does not come for longer, the supervisor is told.
     """
     trip = ctypes.cast(ctypes.pythonapi.PyErr_SetInterruptEx, ctypes.c_void_p).value
     function = c.ffi.cast("ftrma_wake_function", trip)
@@ -414,22 +418,23 @@ def wake_by(number: int, patience_s: float) -> None:
 
 
 def wake_allow(allowed: bool) -> None:
-    """Say if the program runs in the calling thread."""
+    """Note whether the program runs in the calling thread."""
     c.lib.ftrma_wake_allow(allowed)
 
 
 def is_inside() -> bool:
-    """Tell if the calling thread is in a call of MPI, from which it was called up."""
+    """Say whether the calling thread is in a callback from a call of MPI."""
     return bool(c.lib.ftrma_wake_inside())
 
 
 def attempt_begin() -> None:
-    """The calling thread enters the program: it belongs to the current attempt from now on."""
+    """Note that the calling thread enters the program and belongs to the current attempt from now
+    on."""
     c.lib.ftrma_attempt_begin()
 
 
 def attempt_end() -> None:
-    """A rollback: the attempt is over, and its threads unwind from now on."""
+    """End the attempt in a rollback; its threads unwind from now on."""
     c.lib.ftrma_attempt_end()
 
 
@@ -441,12 +446,13 @@ def alarmed() -> bool:
 
 
 def must_unwind() -> bool:
-    """Tell if a failure cannot be repaired in place, or this thread is of an earlier attempt."""
+    """Have a failure repaired; say whether that was not possible in place, or the attempt is
+    over."""
     return bool(c.lib.ftrma_must_unwind())
 
 
 def raise_alarm(repair: int) -> None:
-    """Ask for the round of repair after this one, unless it was asked for."""
+    """Ask for the round of repair after this one, unless it was already asked for."""
     c.lib.ftrma_raise(repair)
 
 
@@ -460,7 +466,7 @@ def ring() -> None:
 
 
 def sleep(seen: int, timeout_us: int) -> None:
-    """Sleep until the bell is rung; `seen` is its word as it was read before."""
+    """Sleep until the bell is rung; `seen` is the value of its word that was read before."""
     c.lib.ftrma_sleep(seen, timeout_us)
 
 
@@ -475,7 +481,7 @@ def end_program() -> bool:
 
 
 def meet(repair: int, phase: int, *, planned: bool) -> bool:
-    """Wait for all the living at a phase of repair; False if another failure came first."""
+    """Wait for all living processes at a phase of repair; False if another failure came first."""
     return bool(c.lib.ftrma_meet(repair, phase, planned) == Wait.OK)
 
 
@@ -488,10 +494,10 @@ def admit(version: Version, *, wait: bool) -> bool:
     """Announce the staging of a version, once all parities have the version before.
 
     Args:
-        wait: until then; else only look whether it is so now.
+        wait: wait until then; without this, only look whether it is so now.
 
     Returns:
-        False if a failure came first, or it is not so now.
+        False if a failure came first, or if it is not so now.
     """
     return bool(c.lib.ftrma_admit(version, wait) == Wait.OK)
 

@@ -1,10 +1,10 @@
-"""Tells MPI libraries by their own words, and if ftrma works with them.
+"""Recognizes MPI libraries by their version strings, and says whether ftrma works with them.
 
-ftrma needs Open MPI 5: its launcher can leave a job running when a process dies, and by ULFM
-(fault tolerance of MPI) its communicators can be revoked and shrunk, which frees those who wait for
-the dead. Open MPI 4 lacks both. MPICH and its kin (Intel MPI, MVAPICH, Cray MPICH) have calls of
-the same names, but another ABI and another launcher: with them no job would start, or a failure
-would go unnoticed. So all but Open MPI 5 are refused before anything is built or started.
+ftrma needs Open MPI 5: its launcher can leave a job running when a process dies, and with ULFM
+(fault tolerance of MPI) its communicators can be revoked and shrunk, which frees processes that
+wait for dead ones. Open MPI 4 lacks both. MPICH and its kin (Intel MPI, MVAPICH, Cray MPICH) have
+calls of the same names, but another ABI and another launcher: with them no job would start, or a
+failure would go unnoticed. So all but Open MPI 5 are refused before anything is built or started.
 
 Pure and without imports from the package: the build loads this file by its path.
 """
@@ -20,11 +20,11 @@ NEEDED = (
     "MPICC=/path/to/mpicc pip install --no-cache-dir ftrma"
 )
 MAJOR = 5
-# A symbol that every program refers to that was compiled with Open MPI's mpi.h, and no other does.
+# Programs compiled with Open MPI's mpi.h refer to this symbol, and no others do.
 MARK = b"ompi_mpi_comm_world"
 
-# Text before the version, in MPI_Get_library_version and in a launcher's answer to --version. The
-# kin of MPICH come first, since some of them name MPICH, too.
+# Text in front of the version, in MPI_Get_library_version and in a launcher's answer to --version.
+# Libraries derived from MPICH come first, since some of them also name MPICH.
 NAMES = [
     (r"Open MPI\)? *v?", "Open MPI"),
     (r"\(OpenRTE\) *", "Open MPI"),  # its launcher up to 4, by its own name
@@ -42,8 +42,8 @@ class Library(NamedTuple):
 
     Attributes:
         name: ``Open MPI``, ``MPICH`` and so on; empty if unknown.
-        version: in the library's words, such as ``5.0.11`` or ``2019 Update 6``.
-        words: name and version; of an unknown library the first line of its words.
+        version: as the library writes it, such as ``5.0.11`` or ``2019 Update 6``.
+        words: name and version; for an unknown library the first line of its version string.
     """
 
     name: str
@@ -52,12 +52,12 @@ class Library(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """ftrma can work with it: it is an Open MPI that is not too old."""
+        """Say whether ftrma works with it: it is an Open MPI that is not too old."""
         return self.name == "Open MPI" and self.major >= MAJOR
 
     @property
     def untried(self) -> bool:
-        """It is newer than all that ftrma has been tried with."""
+        """Say whether it is newer than all versions with which ftrma has been tried."""
         return self.name == "Open MPI" and self.major > MAJOR
 
     @property
@@ -66,7 +66,7 @@ class Library(NamedTuple):
 
 
 def judge(text: str) -> Library:
-    """Tell a library by MPI_Get_library_version, or a launcher by its answer to --version."""
+    """Recognize a library by MPI_Get_library_version, or a launcher by its answer to --version."""
     for before, name in NAMES:
         match = re.search(before + VERSION, text)
         if match:

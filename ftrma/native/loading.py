@@ -1,12 +1,12 @@
 """Loads the interposer before mpi4py, and turns its error code into `Rollback`.
 
-The C extension defines ``MPI_Put`` and its kin. For the dynamic linker to bind mpi4py to them, the
-extension must be in the global scope before ``mpi4py.MPI`` is loaded. Loaded later, it would do
-nothing and say nothing, so that is an error here.
+The C extension defines ``MPI_Put`` and the other calls. For the dynamic linker to bind mpi4py to
+them, the extension must be in the global scope before ``mpi4py.MPI`` is loaded. If it were loaded
+later, it would silently have no effect, so that is an error here.
 
-The interposer reports a pending failure by one error code. mpi4py turns error codes into
-``MPI.Exception``. All of them pass the constructor of that class, so that is where this code
-becomes `Rollback`: no call up from C is needed, and no mpi4py object is left half made.
+The interposer reports a pending failure by a special error code. mpi4py turns error codes into
+``MPI.Exception``. All of them pass through the constructor of that class, so the code becomes
+`Rollback` there: no callback from C is needed, and no mpi4py object is left half made.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _mpi4py: Any = None
 
 
 def _preload_libmpi() -> None:
-    """Make libmpi known by its soname, in a local scope, so that the interposer comes first."""
+    """Load libmpi by its soname into a local scope, so that the interposer comes first."""
     for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
         path = Path(prefix) / "lib" / "libmpi.so.40"
         if path.exists():
@@ -46,8 +46,8 @@ class Native:
     ftrma calls it by `job`, `logs` and `vaults`; tests and benchmarks also call it directly.
 
     Attributes:
-        ffi: has the declarations of ``csrc/ftrma.h``.
-        lib: has the functions and constants.
+        ffi: cffi's object with the declarations of ``csrc/ftrma.h``.
+        lib: cffi's object with the functions and constants.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ def version_of(name: str) -> tuple[str, str]:
     """Ask the MPI library behind a shared object for its version, before MPI is initialized.
 
     Args:
-        name: of the MPI library, or of an object that is linked to it.
+        name: name of the MPI library, or of an object that is linked to it.
 
     Returns:
         The library's version string, and its file.
@@ -80,7 +80,7 @@ def version_of(name: str) -> tuple[str, str]:
     Raises:
         OSError: the object cannot be loaded. AttributeError: there is no MPI in it.
     """
-    # Bind lazily: the library may lack functions that the extension calls.
+    # Bind lazily, since the library may lack functions that the extension calls.
     function = ctypes.CDLL(name, mode=os.RTLD_LOCAL | os.RTLD_LAZY).MPI_Get_library_version
     text, length = ctypes.create_string_buffer(VERSION_BYTES), ctypes.c_int()
     function(text, ctypes.byref(length))
@@ -95,14 +95,14 @@ def _file_of(function: Any) -> str:
 
 
 def _where(file: str) -> str:
-    """Name the file, and say so if LD_LIBRARY_PATH has found it."""
+    """Name the file, and say whether it was found by LD_LIBRARY_PATH."""
     paths = os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep)
     found = os.path.dirname(file) in {os.path.normpath(path) for path in paths if path}
     return f"{file} (found by LD_LIBRARY_PATH)" if found else file
 
 
 def _unloadable(error: Exception) -> str:
-    """Say why the extension cannot be loaded: mostly another MPI library is found for it."""
+    """Say why the extension cannot be loaded; in most cases another MPI library is found for it."""
     # With eager binding (-z now) the extension fails here, too; then libmpi itself is asked.
     for name in (str(EXTENSION), "libmpi.so.40"):
         try:
@@ -139,8 +139,8 @@ def _check_mpi4py() -> None:
 def _check_scope(native: Native) -> None:
     """Refuse tools that define calls of MPI in front of the extension, by ``LD_PRELOAD``.
 
-    mpi4py binds each call to the first one in the global scope. A tool's calls go on to ``PMPI_``,
-    which is the library's, so they would bypass ftrma without a word.
+    mpi4py binds each call to the first definition in the global scope. A tool's calls go on to
+    ``PMPI_``, which belongs to the library, so they would silently bypass ftrma.
     """
     scope, own = ctypes.CDLL(None), ctypes.CDLL(str(EXTENSION))
     bypass: dict[str, list[str]] = {}
@@ -157,7 +157,7 @@ def in_front(bypass: Mapping[str, Sequence[str]], preload: str) -> str:
 
     Args:
         bypass: the calls that each file defines.
-        preload: the variable LD_PRELOAD.
+        preload: the value of the variable LD_PRELOAD.
     """
     others = ", ".join(
         f"{file} ({names[0]}{f' and {len(names) - 1} more' * bool(names[1:])})"
@@ -219,10 +219,10 @@ def import_mpi() -> Any:
     load()
     import mpi4py
 
-    # Reductions of objects by messages between two ranks would be faster, but only collective calls
-    # outlive a failure in one of the ranks.
+    # Reductions of objects by messages between pairs of ranks would be faster, but only collective
+    # calls survive a failure of a rank.
     mpi4py.rc.fast_reduce = False
-    # A program that would initialize MPI itself finds it initialized, with support for threads.
+    # A program that initializes MPI itself finds it already initialized, with support for threads.
     wanted = {name: os.environ.pop(name) for name in UNHEEDED if name in os.environ}
     from mpi4py import MPI
 

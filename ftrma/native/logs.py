@@ -1,4 +1,4 @@
-"""Calls into ``csrc/log/`` and ``csrc/interpose/``: windows, logs, replay, and calls up from C.
+"""Calls into ``csrc/log/`` and ``csrc/interpose/``: windows, logs, replay, and callbacks from C.
 
 ``csrc/ftrma.h`` describes the functions of C. Call `loading.load` first.
 """
@@ -15,7 +15,7 @@ from . import extension as c
 from .constants import number
 from .shared import Slot, Version
 
-TRACE_TEXT_BYTES = number("TRACE_TEXT")  # of a framework's record, at most
+TRACE_TEXT_BYTES = number("TRACE_TEXT")  # most bytes of the text of a framework's record
 
 _called_up: dict[str, Any] = {}  # keeps functions alive that C may call
 
@@ -27,7 +27,7 @@ class Mode(IntEnum):
 
 
 class Logged(IntEnum):
-    """Accesses that are logged."""
+    """Kinds of accesses that are logged."""
 
     NONE, PUTS, ALL = number("LOG_NONE"), number("LOG_PUTS"), number("LOG_ALL")
 
@@ -37,7 +37,7 @@ class WindowInfo(NamedTuple):
 
     Attributes:
         ordinal: number of the window, in the order in which the program makes windows.
-        address, size_bytes: of this slot's part.
+        address, size_bytes: where this slot's part is.
         gnc, gc: counters of all its accesses (section 4.1).
     """
 
@@ -52,7 +52,7 @@ class WindowInfo(NamedTuple):
 
 
 def windows() -> list[WindowInfo]:
-    """This slot's windows in use, in the order of the extension's list."""
+    """Return this slot's windows in use, in the order of the extension's list."""
     found: list[WindowInfo] = []
     info = c.ffi.new("struct ftrma_window_info *")
     while c.lib.ftrma_window_at(len(found), info) == 0:
@@ -77,12 +77,12 @@ def window_counters() -> list[dict[str, Any]]:
 
 
 def exclusive_locks() -> int:
-    """Number of exclusive locks that this slot holds, over all windows."""
+    """Return how many exclusive locks this slot holds, over all windows."""
     return int(c.lib.ftrma_exclusive_locks())
 
 
 def windows_settle(slot: Slot) -> bool:
-    """Settle accesses that a lost slot left half done; False if they forbid its replay."""
+    """Settle accesses that a lost slot left half done; return False if they forbid its replay."""
     return c.check(c.lib.ftrma_windows_settle(slot), "reading the logs of a lost slot") == 0
 
 
@@ -95,7 +95,7 @@ def clear(address: int, size_bytes: int) -> int:
 
 
 def log_least() -> int:
-    """Least budget of a slot's logs, bytes."""
+    """Return the least budget of a slot's logs, in bytes."""
     return int(c.lib.ftrma_log_least())
 
 
@@ -123,7 +123,7 @@ def log_configure(what: Logged) -> None:
 
 
 def replay_over() -> bool:
-    """Tell if the next event of this slot is executed, not replayed."""
+    """Say whether the next event of this slot is executed, not replayed."""
     return bool(c.lib.ftrma_replay_over())
 
 
@@ -139,7 +139,7 @@ def log_mark(version: Version, *, alone: bool = False) -> None:
     """Mark the place of a version in the slot's logs.
 
     Args:
-        alone: the slot waits for no other.
+        alone: the slot stages alone and waits for no other.
     """
     c.lib.ftrma_log_mark(version, alone)
 
@@ -152,7 +152,7 @@ def mark_broken(slot: Slot, version: Version) -> tuple[int, str]:
     """Read why a slot cannot be replayed from a version.
 
     Returns:
-        Bits BROKEN_*, -1 if the version has no mark; and the call of MPI to blame.
+        Bits BROKEN_*, or -1 if the version has no mark; and the MPI call that caused this.
     """
     call = c.ffi.new("char const **")
     broken = c.lib.ftrma_mark_broken(slot, version, call)
@@ -175,7 +175,7 @@ def demand_begin(*, overwrite: bool) -> tuple[int, bytes]:
     """Begin a demand checkpoint.
 
     Returns:
-        Its number, 0 if a checkpoint would be of no use now; and its cut.
+        Its number, or 0 if a checkpoint would be of no use now; and its cut.
     """
     cut = c.ffi.new("uint64_t[]", int(c.lib.ftrma_cut_words()))
     number = int(c.lib.ftrma_demand_begin(overwrite, cut))
@@ -192,12 +192,12 @@ def demand_failed(*, lost: bool) -> None:
 
 
 def demand_of(slot: Slot, version: Version) -> int:
-    """Number of the demand checkpoint that a replay starts from; 0: it starts from the version."""
+    """Return the demand checkpoint that a replay starts from; 0: it starts from the version."""
     return int(c.lib.ftrma_demand_of(slot, version))
 
 
 def replay_view(slot: Slot, *, wanted: bool) -> None:
-    """Say if the coming replay looks through this slot's puts."""
+    """Set whether the coming replay looks through this slot's puts."""
     c.check(c.lib.ftrma_replay_view(slot, wanted), f"reading the log of slot {slot}")
 
 
@@ -205,7 +205,7 @@ def replay_prepare(slot: Slot, version: Version, image: bytes, demand: int, cut:
     """Become the replacement of a dead slot; False if a log is damaged.
 
     Args:
-        image: of `counters_save`; demand, cut: of `demand_begin`.
+        image: result of `counters_save`; demand, cut: results of `demand_begin`.
     """
     words = c.ffi.new("uint64_t[]", len(cut) // 8)
     c.ffi.memmove(words, cut, len(cut))
@@ -217,7 +217,7 @@ def replay_prepare(slot: Slot, version: Version, image: bytes, demand: int, cut:
 
 
 def replay_anchor() -> bool:
-    """Say that the program has come to the checkpoint; False if that cannot be replayed."""
+    """Note that the program has come to the checkpoint; return False if it cannot be replayed."""
     return bool(c.lib.ftrma_replay_anchor() == 0)
 
 
@@ -226,12 +226,13 @@ def mode() -> Mode:
 
 
 def in_prefix() -> bool:
-    """Tell if the slot replays events before the checkpoint, which each attempt goes through."""
+    """Say whether the slot replays events from before the checkpoint, which each attempt goes
+    through."""
     return bool(c.lib.ftrma_in_prefix())
 
 
 def event_begin(what: int) -> int:
-    """Begin an event; returns 0: execute it, 1: it is replayed, else an error code of MPI."""
+    """Begin an event; return 0: execute it, 1: it is replayed, else an error code of MPI."""
     return int(c.lib.ftrma_event_begin(what, 0))
 
 
@@ -253,13 +254,13 @@ def trace_open(path: Path) -> None:
 
 
 def trace_to(fd: int) -> None:
-    """Write the trace to this stream, from now on."""
+    """Write the trace to this stream from now on."""
     c.lib.ftrma_trace_to(fd)
 
 
 def trace_text(what: int, number: int, line: int, slot: int, proc: int, attempt: int,
                text: bytes) -> None:
-    """Write a framework's record; nothing if no trace is written."""
+    """Write a framework's record to the trace; do nothing if there is no trace."""
     head = c.ffi.new("struct ftrma_trace_record *", {
         "what": what, "event": number, "window": line, "target": -1, "slot": slot, "proc": proc,
         "entry": attempt})
@@ -274,12 +275,13 @@ def trace_note(what: int, value: int, other: int = 0) -> None:
 
 
 def on_interrupt(function: Callable[[], bool]) -> None:
-    """Set what repairs a pending failure; `function` returns True if the program can go on."""
+    """Set the function that repairs a pending failure; it returns True if the program can go on."""
     _call_up("interrupt", lambda: int(not function()), error=1)
 
 
 def on_fill(function: Callable[[int, bool, int, int], object]) -> None:
-    """Set what fills a window's part; it gets ordinal, allocated, address, size in bytes."""
+    """Set the function that fills a window's part; it gets ordinal, allocated, address, size in
+    bytes."""
 
     def fill(ordinal: int, allocated: int, base: Any, size_bytes: int) -> int:
         function(ordinal, bool(allocated), int(c.ffi.cast("uintptr_t", base)), size_bytes)
@@ -289,17 +291,18 @@ def on_fill(function: Callable[[int, bool, int, int], object]) -> None:
 
 
 def on_warn(function: Callable[[str], object]) -> None:
-    """Set what is told of a window that cannot be protected; it gets the call that made it."""
+    """Set the function for windows that cannot be protected; it gets the call that made the
+    window."""
     _call_up("warn", lambda call: function(c.ffi.string(call).decode()), onerror=c.keep_error)
 
 
 def on_live(function: Callable[[bool], object]) -> None:
-    """Set what is told of a replay's end: before others go on (False), and after (True)."""
+    """Set the function for a replay's end, called before others go on (False), and after (True)."""
     _call_up("live", lambda over: function(bool(over)), onerror=c.keep_error)
 
 
 def on_full(function: Callable[[int], object]) -> None:
-    """Set what is told that logs are full; it gets 0, or later the bytes that they lacked."""
+    """Set the function for full logs; it gets 0, or later the number of bytes that they lacked."""
     _call_up("full", function, onerror=c.keep_error)
 
 
@@ -310,16 +313,17 @@ def _call_up(name: str, function: Callable[..., object], **how: Any) -> None:
 
 # ---- another slot's put log, piece by piece -------------------------------------------------
 
-Span = tuple[int, int]  # from where in the file, and how many bytes
+Span = tuple[int, int]  # offset in the file, and number of bytes
 
 
 def log_head_bytes() -> int:
-    """Size of the head of a log file, up to the list of its chunks."""
+    """Return the size of the head of a log file, up to the list of its chunks."""
     return int(c.ffi.sizeof("struct ftrma_log"))
 
 
 def log_sizes(head: bytes | bytearray) -> tuple[int, int]:
-    """Sizes of the list of chunks, which follows this head, and of the whole file; bytes."""
+    """Return the sizes of the list of chunks that follows this head, and of the whole file, in
+    bytes."""
     log = c.ffi.cast("struct ftrma_log *", c.ffi.from_buffer(head))
     return int(log.nchunks) * int(c.ffi.sizeof("struct ftrma_chunk")), int(log.file_bytes)
 

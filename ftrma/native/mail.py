@@ -1,6 +1,6 @@
 """Calls into ``csrc/job/mail.c``: messages, words and deaths that the processes of a job share.
 
-One thread of a process at a time uses its `Mail`.
+Only one thread of a process at a time may use its `Mail`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from .constants import number
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-WORDS = 1 << 24  # memory is taken as they are used
-RINGS_BYTES = 1 << 28  # of all rings of a job, at most; memory is taken as they are used
+WORDS = 1 << 24  # memory is allocated as they are used
+RINGS_BYTES = 1 << 28  # most bytes of all rings of a job; memory is allocated as they are used
 MOST_RING_BYTES, LEAST_RING_BYTES = 1 << 20, 1 << 14
 
 
 class Sent(IntEnum):
-    """Ends of `Mail.append`."""
+    """Results of `Mail.append`."""
 
     OK, FULL, DEAD = number("OK"), number("MAIL_FULL"), number("MAIL_DEAD")
 
@@ -33,7 +33,7 @@ SENT = {int(sent): sent for sent in Sent}  # a lookup takes less time than a cal
 
 
 class Spots(NamedTuple):
-    """Offsets in a mail's file, in bytes; ``csrc/ftrma.h`` says how they follow."""
+    """Offsets in a mail's file, in bytes; ``csrc/ftrma.h`` describes them."""
 
     generation: int
     deaths: int
@@ -51,13 +51,13 @@ class Spots(NamedTuple):
 
 
 def ring_bytes(processes: int) -> int:
-    """Size of a ring, of which a job has one for each ordered pair of processes."""
+    """Return the size of a ring; a job has one ring for each ordered pair of processes."""
     fair = RINGS_BYTES // processes**2 // 4096 * 4096
     return min(MOST_RING_BYTES, max(LEAST_RING_BYTES, fair))
 
 
 def find_spots(processes: int) -> Spots:
-    """Say where things are in the file of a mail of so many processes."""
+    """Return the offsets in the file of a mail of so many processes."""
     found, size = c.ffi.new("struct ftrma_mail_spots *"), ring_bytes(processes)
     c.lib.ftrma_mail_find(processes, size, WORDS, found)
     places = {name: int(getattr(found, name)) for name in Spots._fields if name != "ring_bytes"}
@@ -65,7 +65,7 @@ def find_spots(processes: int) -> Spots:
 
 
 def create(path: Path, processes: int) -> None:
-    """Create the file of a mail, for processes 0 up to this number.
+    """Create the file of a mail, for processes 0 .. processes - 1.
 
     Raises:
         NoRoom: no shared memory is left. FtrmaError: anything else.
@@ -77,7 +77,7 @@ def create(path: Path, processes: int) -> None:
 class Words:
     """Words of 64 bits that all processes see; each has one writer at a time.
 
-    Who loads a word sees all that its writer did before it stored it.
+    A process that loads a word sees everything that the writer did before it stored the word.
 
     Attributes:
         count: number of words; they are 0 at first.
@@ -85,7 +85,8 @@ class Words:
 
     def __init__(self, words: Any, count: int) -> None:
         self._words, self.count = words, count
-        # A call takes half of its time to find these functions, and to look at numbers twice.
+        # Without this, a call would spend half of its time finding these functions and checking
+        # numbers twice.
         self._load, self._store, self._add = (
             c.lib.ftrma_load, c.lib.ftrma_store, c.lib.ftrma_word_add)
 
@@ -102,13 +103,13 @@ class Words:
         self._store(self._words + at, value)
 
     def add(self, at: int, n: int = 1) -> int:
-        """Add to a word, as its only writer; returns the new value."""
+        """Add to a word, as its only writer; return the new value."""
         if not 0 <= at < self.count:
             self._refuse(at)
         return self._add(self._words + at, n)  # type: ignore[no-any-return]
 
     def read(self, first: int, count: int) -> npt.NDArray[np.uint64]:
-        """Copy a row of words, each as it is at some moment, in their order."""
+        """Copy a row of words, each as it is at some moment, read in order."""
         self._known(first + max(count, 1) - 1)
         copy = np.empty(count, np.uint64)
         there = c.ffi.cast("uint64_t *", c.ffi.from_buffer(copy))
@@ -119,7 +120,7 @@ class Words:
         """Say whether two rows of words are equal; the first one is read before the second.
 
         Args:
-            count: of a row, at most 4096.
+            count: number of words of a row, at most 4096.
         """
         self._known(max(first, second) + max(count, 1) - 1)
         words = self._words
@@ -135,12 +136,12 @@ class Words:
 
 
 class Mail:
-    """One process's end of the job's mail: a ring from each process to each other.
+    """One process's end of the job's mail, which has a ring from each process to each other.
 
     Attributes:
         limit_bytes: most bytes of a message.
-        files: files on the nodes of other processes; None: all processes are on one node.
-        words: that all processes share.
+        files: the way to files on other nodes; None: all processes are on one node.
+        words: the words that all processes share.
     """
 
     OK, FULL, DEAD = Sent.OK, Sent.FULL, Sent.DEAD
@@ -159,11 +160,11 @@ class Mail:
         self._bell = c.lib.ftrma_mail_bell
 
     def attach(self) -> None:
-        """Have the deaths told here that this process notices, and those of before."""
+        """Add deaths that this process notices, and earlier ones, to this mail's list."""
         c.lib.ftrma_mail_attach(self._mail)
 
     def append(self, to: int, kind: int, data: Any) -> Sent:
-        """Append a message to a ring: whole, or not at all. Waits for nobody.
+        """Append a message to a ring, completely or not at all, without waiting for anybody.
 
         Raises:
             FtrmaError: the message has more than `limit_bytes`, or there is no such process.
@@ -175,10 +176,11 @@ class Mail:
         return SENT[sent]
 
     def take(self) -> tuple[int, int, memoryview] | None:
-        """Take the oldest message of a source, of all sources in turn; None if there is none.
+        """Take the oldest message of the next source that has one, sources in turn; None if there
+        is none.
 
         Returns:
-            Source, kind, and the bytes, which stay until `release`.
+            Source, kind, and the bytes, which are valid until `release`.
         """
         taken = c.lib.ftrma_mail_take(self._mail, self._from, self._kind, self._data, self._bytes)
         if not taken:
@@ -187,7 +189,7 @@ class Mail:
         return self._from[0], self._kind[0], data
 
     def release(self) -> None:
-        """Give the memory of the message back that was taken."""
+        """Free the memory of the message that was taken."""
         c.lib.ftrma_mail_release(self._mail)
 
     def holds(self, source: int) -> bool:
@@ -195,21 +197,21 @@ class Mail:
         return bool(c.lib.ftrma_mail_holds(self._mail, source))
 
     def ring(self, to: int) -> None:
-        """End a process's wait, without a message."""
+        """End a process's wait without a message."""
         c.lib.ftrma_mail_ring(self._mail, to)
 
     @property
     def bell(self) -> int:
-        """Word that changes at each message, ring, death and alarm."""
+        """Return a word that changes at each message, ring, death and alarm."""
         return self._bell(self._mail)  # type: ignore[no-any-return]
 
     def wait(self, seen: int, timeout_s: float) -> None:
-        """Wait until `bell` is another than `seen`, or the time is over."""
+        """Wait until `bell` differs from `seen`, or the time is over."""
         c.lib.ftrma_mail_wait(self._mail, seen, max(0, int(timeout_s * 1e6)))
 
     @property
     def started(self) -> int:
-        """Number of the processes that were started later than the job."""
+        """Return how many processes were started later than the job."""
         return int(c.lib.ftrma_mail_started(self._mail))
 
     @started.setter
@@ -217,7 +219,7 @@ class Mail:
         c.lib.ftrma_mail_start(self._mail, count)
 
     def join(self) -> None:
-        """Say that this process takes its mail from now on."""
+        """Note that this process takes its mail from now on."""
         c.lib.ftrma_mail_join(self._mail)
 
     def joined(self, process: int) -> bool:
@@ -230,11 +232,12 @@ class Mail:
 
     @property
     def generation(self) -> int:
-        """Number of deaths so far."""
+        """Return the number of deaths so far."""
         return int(c.lib.ftrma_mail_generation(self._mail))
 
     def deaths(self, since: int = 0) -> tuple[int, ...]:
-        """Processes that have died, in one order for all, without the first `since` of them."""
+        """Return the processes that have died, in the same order for all, without the first `since`
+        ones."""
         last = self.generation
         return tuple(int(c.lib.ftrma_mail_death(self._mail, i)) for i in range(since, last))
 

@@ -1,9 +1,10 @@
-"""Lists the words of the control file that are equal on all nodes of a job, in their order.
+"""Lists, in order, the words of the control file that are kept equal on all nodes of a job.
 
-Agents look through the list from its beginning and write from its end. So a process that sees a
-word also sees what was stored before the word, if it comes after the word in this list. Words that
-say "it is done" come first, and the words that they speak of later. Words that are not in the list
-are each node's own: clocks, bells, and words that no other node looks at.
+Agents look through the list from its beginning, and write incoming words from its end. So a process
+that sees a new word also sees the words that were stored before it, provided that they come after
+it in this list. Therefore words that say "it is done" come first, and the words that they refer to
+come later. Words that are not in the list belong to each node: clocks, bells, and words that no
+other node looks at.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .shared import Control
 from .wireconstants import LOST as LOST
 from .wireconstants import MirrorKind
 
-Span = tuple[int, int]  # bytes: from, to
+Span = tuple[int, int]  # first byte, and end
 
 
 def regions(ctl: Control) -> list[tuple[int, int, MirrorKind]]:
@@ -67,7 +68,8 @@ def _spans(ctl: Control) -> Iterator[tuple[Span, MirrorKind]]:
 
 
 def clocks() -> tuple[int, int]:
-    """Offset of the first slot's clock in the control file, and the distance between two clocks."""
+    """Return the offset of the first slot's clock in the control file, and the distance between
+    clocks."""
     first = _at("slots", 0)
     return first + _offset("struct ftrma_slot", "clock"), _at("slots", 1) - first
 
@@ -77,12 +79,12 @@ def _offset(struct: str, name: str) -> int:
 
 
 def _at(array: str, index: int) -> int:
-    """Offset of an element of an array in the control file."""
+    """Return the offset of an element of an array in the control file."""
     return int(c.ffi.offsetof("struct ftrma_ctl", array, index))
 
 
 def _field(struct: str, at: int, first: str, last: str = "") -> Span:
-    """Span from one field of a struct at offset `at` to the end of another field."""
+    """Return the span from one field of a struct at offset `at` to the end of another field."""
     fields: dict[str, Any] = dict(c.ffi.typeof(struct).fields)
     end = fields[last or first]
     return at + fields[first].offset, at + end.offset + c.ffi.sizeof(end.type)

@@ -3,7 +3,7 @@
 The objects are cffi's. These classes tell readers and mypy their fields; the tests of this module
 compare them with C. ``csrc/ftrma.h`` says which process writes a word when.
 
-Numbers of slots, processes and versions are types of their own, so that none is taken for another.
+Numbers of slots, processes and versions have types of their own, so that they are not confused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NewType, Protocol, TypeVar
 
 Slot = NewType("Slot", int)  # rank of the program; survives its process
 Proc = NewType("Proc", int)  # position in the MPI world of this launch
-Version = NewType("Version", int)  # of a checkpoint; 0 is the program's start
+Version = NewType("Version", int)  # number of a checkpoint; 0 is the program's start
 
 T = TypeVar("T")
 S = TypeVar("S", covariant=True)

@@ -16,13 +16,13 @@ from . import extension as c
 from .constants import number as _number
 from .shared import VaultWords, Version
 
-if TYPE_CHECKING:  # NumPy takes 0.06 s of CPU to load, and `ftrma run` does without
+if TYPE_CHECKING:  # NumPy takes 0.06 s of CPU to load, and `ftrma run` does not need it
     import numpy.typing as npt
 
 BLOCK = 4096
 ALL = 2**62  # more blocks than any vault has
 
-Handle = NewType("Handle", object)  # of a mapped vault
+Handle = NewType("Handle", object)  # handle of a mapped vault
 Blocks: TypeAlias = "npt.NDArray[Any]"
 Buffer = Any  # a view of memory as bytes
 
@@ -35,7 +35,7 @@ class Area(IntEnum):
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of a block, or of an entry of a list."""
+        """Return the size of a block, or of an entry of a list."""
         return 4 if self in (Area.DIRTY, Area.CRC) else BLOCK
 
 
@@ -54,7 +54,7 @@ def _place(address: int) -> Any:
 
 
 def address_of(data: Buffer) -> int:
-    """Address of bytes or of a mapped file, valid as long as they live."""
+    """Return the address of bytes or of a mapped file, valid as long as they exist."""
     return int(c.ffi.cast("uintptr_t", c.ffi.from_buffer(data)))
 
 
@@ -65,7 +65,7 @@ def open_vault(path: Path, capacity_blocks: int, group_size: int, *, create: boo
     """Map a vault's file.
 
     Args:
-        capacity_blocks: of a new vault; a vault that is there has its own.
+        capacity_blocks: capacity of a new vault; an existing vault has its own.
         create: make a new, empty vault.
     """
     pointer = c.ffi.new("struct ftrma_vault **")
@@ -81,16 +81,16 @@ def close(vault: Handle) -> None:
 
 
 def reserve(vault: Handle, blocks: int, staging: int) -> None:
-    """Take memory for so many blocks of the copy, and for so many deltas (`staging`)."""
+    """Allocate memory for so many blocks of the copy, and for so many deltas (`staging`)."""
     result = c.lib.ftrma_vault_reserve(vault, blocks, staging)
     c.check(result, f"taking {(blocks + staging) * BLOCK} bytes")
 
 
 def ahead(vault: Handle, blocks: int, staging: int) -> None:
-    """Have memory taken while the program computes, if there is some.
+    """Have memory allocated while the program computes, if there is some.
 
     Args:
-        blocks: of the copy; staging: of deltas.
+        blocks: number of blocks of the copy; staging: number of deltas.
     """
     c.lib.ftrma_vault_ahead(vault, blocks, staging)
 
@@ -100,7 +100,7 @@ def map_in_use(vault: Handle) -> None:
 
 
 def used(vault: Handle) -> int:
-    """Blocks of the copy that are in use."""
+    """Return the number of blocks of the copy that are in use."""
     return int(c.lib.ftrma_vault_used(vault))
 
 
@@ -110,29 +110,30 @@ def words(vault: Handle) -> VaultWords:
 
 
 def copy_view(vault: Handle, block: int, size_bytes: int) -> Buffer:
-    """View of the committed copy."""
+    """Return a view of the committed copy."""
     return c.ffi.buffer(c.lib.ftrma_vault_block(vault, block), size_bytes)
 
 
 def stage_view(vault: Handle, first: int, count: int) -> Buffer:
-    """View of staged blocks."""
+    """Return a view of staged blocks."""
     return c.ffi.buffer(c.lib.ftrma_vault_stage_block(vault, first), count * BLOCK)
 
 
 def staged_blocks(vault: Handle) -> Blocks:
-    """Numbers of the blocks that are staged, (n,) uint32, a view."""
+    """Return the numbers of the staged blocks, (n,) uint32, a view."""
     count = c.ffi.new("uint64_t *")
     pointer = c.lib.ftrma_vault_dirty(vault, count)
     return _list(pointer, count[0])
 
 
 def crcs(vault: Handle, member: int, count: int) -> Blocks:
-    """View checksums, (count,) uint32: of own blocks (-1), or of a member beside a parity."""
+    """Return a view of checksums, (count,) uint32: the vault's own (-1), or a member's beside a
+    parity."""
     return _list(c.lib.ftrma_vault_crc(vault, member), count)
 
 
 def stretch(vault: Handle, area: Area, member: int, first: int, count: int) -> tuple[int, Buffer]:
-    """Find blocks of an area, or entries of a list: offset in the file, and a view of them."""
+    """Find blocks of an area, or entries of a list; return their offset in the file, and a view."""
     offset, skipped = c.ffi.new("uint64_t *"), first * area.item_bytes
     begin = c.lib.ftrma_vault_area(vault, area, member, offset)
     if not begin:
@@ -142,18 +143,19 @@ def stretch(vault: Handle, area: Area, member: int, first: int, count: int) -> t
 
 
 def block_bytes(group_size: int) -> int:
-    """Bytes of a vault's (sparse) file, and of address space, for each block of capacity."""
+    """Return how many bytes of the (sparse) file and of address space each block of capacity
+    takes."""
     return int(c.lib.ftrma_vault_block_bytes(group_size))
 
 
 def capacity_of(header: bytes | bytearray) -> int:
-    """Capacity of a vault in blocks, by its header; 0 if that is no header."""
+    """Return the capacity of a vault in blocks, from its header; 0 if that is no header."""
     assert len(header) == BLOCK
     return int(c.lib.ftrma_vault_capacity(c.ffi.from_buffer(header)))
 
 
 def adopt(vault: Handle, header: bytes | bytearray) -> bool:
-    """Take the header of another vault of this capacity, whose parts are to be brought here.
+    """Copy the header of another vault of this capacity, parts of which are to be brought here.
 
     Returns:
         False if it is no header of a vault.
@@ -177,7 +179,7 @@ def check(vault: Handle, reference: Handle, member: int, first: int = 0, end: in
 
 
 def first_damaged(data: Buffer, sums: Blocks) -> int:
-    """Compare blocks that lie anywhere with their checksums, (n,) uint32.
+    """Compare blocks anywhere in memory with their checksums, (n,) uint32.
 
     Returns:
         -1, or the first block that differs.
@@ -188,7 +190,7 @@ def first_damaged(data: Buffer, sums: Blocks) -> int:
 
 
 def copy_out(vault: Handle, block: int, address: int, size_bytes: int) -> int:
-    """Put committed bytes back; returns the number of bytes that differed."""
+    """Put committed bytes back; return the number of bytes that differed."""
     return int(c.lib.ftrma_copy_out(vault, block, _place(address), size_bytes))
 
 
@@ -200,12 +202,12 @@ def stage_begin(vault: Handle, version: Version) -> None:
 
 
 def stage(vault: Handle, address: int, size_bytes: int, block: int) -> int:
-    """Stage memory; returns the number of changed blocks whose old copy was damaged."""
+    """Stage memory; return the number of changed blocks whose old copy was damaged."""
     return int(c.lib.ftrma_stage(vault, _place(address), size_bytes, block))
 
 
 def stage_end(vault: Handle) -> int:
-    """Number of dirty blocks."""
+    """End staging; return the number of dirty blocks."""
     return int(c.lib.ftrma_stage_end(vault))
 
 
@@ -215,7 +217,7 @@ def stage_undo(vault: Handle, version: Version) -> None:
 
 
 def write(vault: Handle, address: int, size_bytes: int, block: int) -> int:
-    """Write memory over the copy, with no way back; returns the number of changed blocks."""
+    """Write memory over the copy, which cannot be undone; return the number of changed blocks."""
     return int(c.lib.ftrma_write(vault, _place(address), size_bytes, block))
 
 
@@ -249,7 +251,7 @@ def parity_add(
 
 
 def parity_fold(parity: Handle, version: Version) -> None:
-    """Take a committed sum into the parity."""
+    """Fold a committed sum into the parity."""
     c.lib.ftrma_parity_fold(parity, version)
 
 
@@ -265,11 +267,11 @@ def parity_version(parity: Handle) -> Version:
 def parity_unstage(
     parity: Handle, number: int, weight: int, blocks: Blocks, deltas: Buffer
 ) -> None:
-    """Take staged deltas of a member out of a parity that was computed from copies holding them.
+    """Remove staged deltas of a member from a parity that was computed from copies holding them.
 
     Args:
-        number: of the member; weight: of the member.
-        blocks: numbers of the staged blocks, (n,) uint32; deltas: of these blocks.
+        number: number of the member; weight: its weight.
+        blocks: numbers of the staged blocks, (n,) uint32; deltas: their deltas.
     """
     assert len(deltas) == len(blocks) * BLOCK
     c.lib.ftrma_parity_unstage(
@@ -285,7 +287,7 @@ def parity_rebuild(
     """Compute blocks of a parity anew; with the last block the parity is at this version.
 
     Returns:
-        -1, or the first block of which a member's copy is damaged.
+        -1, or the first block whose copy is damaged at some member.
 
     Raises:
         NoRoom: memory is missing.

@@ -1,9 +1,9 @@
 """Calls into ``csrc/wire/``: the agent of a node, its ledger, and origins that send it requests.
 
-``csrc/wire/wire.h`` says what each call does. The library knows nothing of MPI, so that an agent is
-a small process. This module loads it at the first call.
+``csrc/wire/wire.h`` says what each call does. The library does not need MPI, so an agent is a small
+process. This module loads the library at the first call.
 
-A call of an `Origin` that waits raises `Unfinished` when it ends before its reply has come.
+If a waiting call of an `Origin` ends before its reply has come, it raises `Unfinished`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ENGINE = "FTRMA_WIRE_ENGINE"  # variable of the environment
 
 Ledger = NewType("Ledger", object)
 Agent = NewType("Agent", object)
-Buffer = Any  # memory that can be read, or written where it is filled
+Buffer = Any  # memory that can be read, or written if it is to be filled
 Run = tuple[int, int]  # offset and bytes
 
 
@@ -49,7 +49,8 @@ def _lib() -> Any:
 
 
 class Ack(NamedTuple):
-    """Acknowledges `records` puts from `number` on: all have this clock, and seqs from `seq` on."""
+    """An acknowledgement of `records` puts from `number` on: all have this clock, and seqs from
+    `seq` on."""
 
     number: int
     records: int
@@ -103,7 +104,7 @@ def ledger_open(path: Path) -> Ledger:
 
 
 def ledger_address(ledger: Ledger) -> int:
-    """The address of a ledger, for C in this process."""
+    """Return the address of a ledger, for C in this process."""
     return int(_ffi.cast("uintptr_t", ledger))
 
 
@@ -117,7 +118,7 @@ def ledger_place(
 ) -> None:
     """Say where a part lies: in a file beside the ledger, or in the memory of a process.
 
-    A part without `words` is a plain file, which allows puts and gets alone.
+    A part without `words` is a plain file, which allows only puts and gets.
     """
     place = _ffi.new("struct ftrma_wire_part *", {
         "window": window, "target": target, "generation": generation, "pid": pid, "at": at,
@@ -127,7 +128,7 @@ def ledger_place(
 
 
 def ledger_find(ledger: Ledger, window: int, target: int, generation: int) -> int:
-    """The index of a part; -1: the part is not on this node, or has another generation."""
+    """Return the index of a part; -1: the part is not on this node, or has another generation."""
     return int(_lib().ftrma_parts_find(ledger, window, target, generation))
 
 
@@ -137,7 +138,7 @@ def ledger_reserve(ledger: Ledger, window: int, target: int) -> int:
 
 
 def ledger_release(ledger: Ledger, index: int) -> None:
-    """Give back the index of a part, which nobody reaches any more."""
+    """Release the index of a part, which nobody reaches any more."""
     _lib().ftrma_parts_release(ledger, index)
 
 
@@ -156,14 +157,14 @@ def ledger_share(
     ledger: Ledger, *, window: int, target: int, generation: int, file: str, size_bytes: int,
     head_bytes: int, bells: int = 0,
 ) -> None:
-    """Make a whole plain file a part, unless another process of the node has.
+    """Make a whole plain file a part, unless another process of the node has done so.
 
     Args:
-        head_bytes: at the file's begin, whose words can be set.
-        bells: where two bells lie in them, which that rings.
+        head_bytes: bytes at the file's beginning whose words can be set.
+        bells: where two bells lie in this head; setting a word rings them.
 
     Raises:
-        FtrmaError: another file is this part.
+        FtrmaError: this part is already another file.
     """
     place = _ffi.new("struct ftrma_wire_part *", {
         "window": window, "target": target, "generation": generation, "bytes": size_bytes,
@@ -192,12 +193,12 @@ def read_owner(ledger: Ledger, part: int) -> int:
 
 
 def number_of(ledger: Ledger, origin: int, target: int) -> int:
-    """The last number of an origin that has taken effect at a target."""
+    """Return the last number of an origin that has taken effect at a target."""
     return int(_lib().ftrma_ledger_number(ledger, origin, target))
 
 
 def agents_of(ledger: Ledger) -> int:
-    """The number of agents that have begun to serve this ledger."""
+    """Return the number of agents that have begun to serve this ledger."""
     return int(_lib().ftrma_ledger_agents(ledger))
 
 
@@ -205,7 +206,7 @@ def agents_of(ledger: Ledger) -> int:
 
 
 def engines() -> list[str]:
-    """Names of the engines that can carry messages, as C has registered them."""
+    """Return the names of the engines that are registered in C."""
     names: list[str] = []
     while name := _lib().ftrma_engine_name(len(names)):
         names.append(_ffi.string(name).decode())
@@ -213,7 +214,7 @@ def engines() -> list[str]:
 
 
 def engine() -> str:
-    """Name of the engine of the agents and origins that this process opens.
+    """Return the name of the engine for agents and origins that this process opens.
 
     All processes of a job need the same one: `ENGINE` in the environment, or else TCP.
     """
@@ -254,14 +255,14 @@ def agent_adopt(agent: Agent, descriptor: int, origin: int, incarnation: int) ->
 
 def agent_start(words: Sequence[str], environment: Mapping[str, str], directory: str,
                 input_: int, kept: int) -> None:
-    """Start an agent's process, which no `os.wait` of this process finds.
+    """Start an agent's process, so that no `os.wait` of this process finds it.
 
     Args:
         words: its program and arguments.
-        environment: its own.
-        directory: it runs in this.
+        environment: its environment.
+        directory: its current directory.
         input_: its standard input.
-        kept: a descriptor that it has as number `KEPT`; it has no others but 0 to 2.
+        kept: a descriptor that becomes its number `KEPT`; it has no others except 0 to 2.
 
     Raises:
         OSError: the program cannot be run.
@@ -287,16 +288,16 @@ def agent_serve(agent: Agent, timeout_ms: int) -> None:
 
 
 def agent_damaged(agent: Agent) -> int:
-    """The number of messages so far that were changed on their way."""
+    """Return the number of messages so far that were changed on their way."""
     return int(_lib().ftrma_agent_damaged(agent))
 
 
 def mirror_make(path: Path, file: str, regions: Sequence[tuple[int, int, MirrorKind]]) -> None:
-    """Make the state `path` of the mirror of `file`, which lies beside it and is there.
+    """Make the state `path` of the mirror of `file`, which lies beside it and must exist.
 
     Args:
-        regions: offset, bytes and kind of each. On no node does anybody see a word new, and a word
-            that is listed later and was stored before it old.
+        regions: offset, bytes and kind of each. If a process on any node sees the new value of a
+            word, it also sees every word that was stored before that one and is listed later.
     """
     listed = _ffi.new("struct ftrma_mirror_region[]", list(regions))
     _check(_lib().ftrma_mirror_make(os.fsencode(path), file.encode(), listed, len(listed)),
@@ -304,20 +305,21 @@ def mirror_make(path: Path, file: str, regions: Sequence[tuple[int, int, MirrorK
 
 
 def mirror_scans(path: Path) -> tuple[int, int]:
-    """The addresses of two words, for C in this process: the number of scans that the agent has
-    begun, and the last scan whose words the hub has ordered."""
+    """Return the addresses of two words, for C in this process: the number of scans that the agent
+    has begun, and the last scan whose words the hub has ordered."""
     scans, ordered = _ffi.new("uint64_t **"), _ffi.new("uint64_t **")
     _check(_lib().ftrma_mirror_scans(os.fsencode(path), scans, ordered), f"opening {path}")
     return int(_ffi.cast("uintptr_t", scans[0])), int(_ffi.cast("uintptr_t", ordered[0]))
 
 
 def agent_mirror(agent: Agent, path: Path, node: int) -> None:
-    """Have an agent mirror the file whose state this is. The agent of node 0 is the hub."""
+    """Make an agent mirror the file whose state this is. The agent of node 0 is the hub."""
     _check(_lib().ftrma_spokes_open(agent, os.fsencode(path), node), f"mirroring by {path}")
 
 
 def agent_regions(agent: Agent) -> str:
-    """A hash of the regions, which must be equal at hub and spoke; "": nothing is mirrored."""
+    """Return a hash of the regions, which must be equal at hub and spoke; "": nothing is
+    mirrored."""
     found = int(_lib().ftrma_spokes_regions(agent))
     return f"{found:016x}" if found else ""
 
@@ -328,12 +330,12 @@ def agent_adopt_node(agent: Agent, descriptor: int, node: int) -> None:
 
 
 def agent_lacks_hub(agent: Agent) -> bool:
-    """The agent is a spoke without a connection to its hub."""
+    """Say whether the agent is a spoke without a connection to its hub."""
     return bool(_lib().ftrma_spokes_lacks_hub(agent))
 
 
 def agent_reason(agent: Agent) -> str:
-    """Why hub and spoke cannot mirror with each other, in words; "": they can."""
+    """Say why hub and spoke cannot mirror with each other; "" if they can."""
     return str(_ffi.string(_lib().ftrma_spokes_reason(agent)).decode(errors="replace"))
 
 
@@ -348,13 +350,13 @@ class Origin:
     """The accesses of one thread of a process to parts on other nodes.
 
     Args:
-        connect: gets a node and a time limit in ms (-1: none). It returns a connected,
-            authenticated descriptor, or a negative errno value; after EPROTO, a refusal, it is not
+        connect: takes a node and a time limit in ms (-1: none), and returns a connected,
+            authenticated descriptor, or a negative errno value. After EPROTO, a refusal, it is not
             called again.
-        acked: is told a target and the acknowledgements of puts to it.
+        acked: called with a target and the acknowledgements of puts to it.
 
     Attributes:
-        refusal: why `connect` was refused, in words, as `connect` has set it.
+        refusal: why `connect` was refused; `connect` sets it, in words.
     """
 
     def __init__(
@@ -382,12 +384,12 @@ class Origin:
 
     @property
     def damaged(self) -> int:
-        """The number of replies so far that were changed on their way."""
+        """Return the number of replies so far that were changed on their way."""
         return int(_lib().ftrma_origin_damaged(self._c))
 
     @property
     def address(self) -> int:
-        """The address of the origin, for C in this process."""
+        """Return the address of the origin, for C in this process."""
         return int(_ffi.cast("uintptr_t", self._c))
 
     def _judge(self, result: int, doing: str) -> None:
@@ -400,7 +402,7 @@ class Origin:
 
     @property
     def alarm(self) -> int:
-        """The eventfd of the alarm: while somebody has written to it, every wait ends."""
+        """Return the alarm's eventfd: as long as it has been written to, every wait ends."""
         return int(_lib().ftrma_origin_alarm(self._c))
 
     def ring(self) -> None:
@@ -417,7 +419,7 @@ class Origin:
         _check(_lib().ftrma_origin_locate(self._c, target, node, generation), "locating a target")
 
     def take_roles(self, roles_number: int, *, forget: bool) -> None:
-        """Put new roles in force in this process. forget: a rollback."""
+        """Put new roles in force in this process; forget: because of a rollback."""
         _lib().ftrma_origin_take_roles(self._c, roles_number, forget)
 
     def retry(self) -> None:
@@ -429,7 +431,7 @@ class Origin:
                     "telling roles")
 
     def hold(self, target: int, *, hold: bool) -> None:
-        """Have requests to a target rejected, or accepted again."""
+        """Make the agent reject requests to a target, or accept them again."""
         self._judge(_lib().ftrma_origin_hold(self._c, target, hold), "holding a target")
 
     def set_word(self, target: int, window: int, word: int, value: int) -> None:
@@ -447,7 +449,7 @@ class Origin:
         """Ask for a plain file of the target's node, which becomes a part of the window.
 
         Returns:
-            Its bytes; a negative errno value if the agent's node has refused.
+            Its length in bytes, or a negative errno value if the agent's node has refused.
         """
         told = _ffi.new("int64_t *")
         self._judge(_lib().ftrma_origin_file(self._c, target, window, how, size_bytes,
@@ -493,7 +495,7 @@ class Origin:
         self._judge(_lib().ftrma_origin_flush_each(self._c, targets, len(targets)), "flushing")
 
     def pending(self, target: int) -> int:
-        """The bytes that wait for an acknowledgement."""
+        """Return the number of bytes that wait for an acknowledgement."""
         return int(_lib().ftrma_origin_pending(self._c, target))
 
     def atomic(
@@ -508,7 +510,7 @@ class Origin:
         return _answer(answer)
 
     def lock(self, target: int, window: int, how: Lock = Lock.EXCLUSIVE) -> int:
-        """Take a lock; returns the SC of the part."""
+        """Take a lock; return the SC of the part."""
         self._judge(_lib().ftrma_origin_lock(self._c, target, window, how), "locking")
         return self.finish(target).seq
 

@@ -1,4 +1,4 @@
-"""The numbers of ``csrc/wire/wire.h``, as cffi has read them, as enumerations."""
+"""The numbers of ``csrc/wire/wire.h``, as cffi has read them, in enumerations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _mirror(name: str) -> int:
 FORMAT = _number("FORMAT")
 PAYLOAD_BYTES, ATOMIC_BYTES = _number("PAYLOAD_BYTES"), _number("ATOMIC_BYTES")
 PLAIN, NODES, KEPT = _number("PLAIN"), _number("NODES"), _number("KEPT")
-LOST = _mirror("LOST")  # in the place of an echo: its node counts as lost
+LOST = _mirror("LOST")  # value of a node's echo word that marks the node as lost
 
 
 class Kind(IntEnum):
@@ -46,13 +46,13 @@ class Kind(IntEnum):
 
 
 class FileHow(IntEnum):
-    """Wishes of a request for a plain file on another node."""
+    """Kinds of requests for a plain file on another node."""
 
     LOOK, MAKE, REMOVE = _number("LOOK"), _number("MAKE"), _number("REMOVE")
 
 
 class Why(IntEnum):
-    """Reasons for which a request is rejected."""
+    """Reasons why a request is rejected."""
 
     HELD, EARLY = _number("HELD"), _number("EARLY")
     GAP, MOVED = _number("GAP"), _number("MOVED")

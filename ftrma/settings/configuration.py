@@ -1,15 +1,17 @@
 """The options of a run, from four sources: command line, environment, files, defaults.
 
-A value of the command line beats one of the environment, and so on in this order; a file
-``ftrma.toml`` in the current directory beats the user's own, ``$XDG_CONFIG_HOME/ftrma/ftrma.toml``.
-``--config FILE`` (or ``FTRMA_CONFIG``) names one file in place of both, and ``none`` stands for no
-file. Files have a table ``[run]``, whose keys are the options' names without dashes (``slots`` for
-``-n``), and a table ``[timeouts]`` with a key for each entry of ``--timeout``.
+A value on the command line takes precedence over one in the environment, and so on in this order; a
+file ``ftrma.toml`` in the current directory takes precedence over the user's own,
+``$XDG_CONFIG_HOME/ftrma/ftrma.toml``. ``--config FILE`` (or ``FTRMA_CONFIG``) names one file in
+place of both, and ``none`` stands for no file. Files have a table ``[run]``, whose keys are the
+options' names without dashes (``slots`` for ``-n``), and a table ``[timeouts]`` with a key for each
+entry of ``--timeout``.
 
-A value in a file may be a command: ``mpirun`` names what is started. So a file that is found and
-not named has to belong to this user or to root, and nobody else may write to it.
+A value in a file may be a command: ``mpirun`` names what is started. So a file that is found by
+itself, not named by the user, has to belong to this user or to root, and nobody else may be able to
+write to it.
 
-Invariant: of each value it is known where it was given, and an error says so.
+Invariant: it is known where each value was given, and errors say so.
 """
 
 from __future__ import annotations
@@ -27,21 +29,21 @@ from ..host.tomlfile import Table
 from .options import CONFIG_VARIABLE, OPTIONS, YES, Option, Options
 
 FILE = "ftrma.toml"
-NONE = "none"  # in place of a file's name
+NONE = "none"  # stands for no file
 RUN, TIMEOUTS = "run", "timeouts"  # tables of a file
-OPPOSITES = {"quiet": "verbose", "verbose": "quiet"}  # the stronger source wins
+OPPOSITES = {"quiet": "verbose", "verbose": "quiet"}  # the one from the stronger source counts
 DEFAULT = "default"
 COMMAND_LINE = "command line"
 
 
 @dataclass(frozen=True)
 class Given:
-    """A value that was given, as a text.
+    """A value as it was given, as a text.
 
     Attributes:
-        name: under which it was given: ``--spares``, ``FTRMA_SPARES``, ``spares``.
-        text: of the value.
-        source: in words; of a file the name, the line and the column.
+        name: the name under which it was given: ``--spares``, ``FTRMA_SPARES``, ``spares``.
+        text: text of the value.
+        source: where it was given, in words; for a file its name, line and column.
     """
 
     name: str
@@ -56,7 +58,7 @@ class Configuration:
     Attributes:
         options: checked one by one, not yet against each other.
         sources: by attribute, for each option that was given; time-outs by their names.
-        files: that were read, the strongest first.
+        files: the files that were read, the strongest first.
     """
 
     options: Options
@@ -64,7 +66,7 @@ class Configuration:
     files: list[str] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
-        """Yield the configuration as a file ``ftrma.toml`` that tells of each value the source."""
+        """Yield the configuration as a file ``ftrma.toml`` that names the source of each value."""
         yield f"# over each other: {', '.join((COMMAND_LINE, 'environment', *self.files, DEFAULT))}"
         yield f"[{RUN}]"
         for option in OPTIONS:
@@ -83,7 +85,7 @@ class Configuration:
             yield f"{shown:<32}  # {given.source if given else DEFAULT}: {row.meaning}"
 
     def where(self, problem: str) -> str:
-        """Name the sources, other than the command line, of the options that a problem names."""
+        """Name the sources, other than the command line, of the options that a message mentions."""
         flags = {option.attribute: option.flag for option in OPTIONS}
         flags |= {name: f"--timeout {name}" for name in timeouts.TABLE}
         named = [given for name, given in self.sources.items()
@@ -102,9 +104,9 @@ def configure(
     """Return the options of a run.
 
     Args:
-        words: from the command line, by attribute; None: not given there.
+        words: values from the command line, by attribute; None: not given there.
         environ: variables of the environment.
-        config: as ``--config`` gives it.
+        config: the value of ``--config``.
 
     Raises:
         ValueError: a value or a file is wrong; the text says where, what and how to put it right.
@@ -116,7 +118,8 @@ def configure(
         root.allow(RUN, TIMEOUTS)
         found.files.append(path)
         tables.append(root)
-    # From the weakest to the strongest: values in files are checked even if they are beaten.
+    # From the weakest to the strongest: values in files are checked even if stronger ones replace
+    # them.
     for root in reversed(tables):
         take_file(found, root)
     for option in OPTIONS:
@@ -131,7 +134,7 @@ def configure(
 
 
 def take(found: Configuration, option: Option, given: Given) -> None:
-    """Put a value in the place of a weaker one; ValueError if it is wrong."""
+    """Replace a weaker value by this one; ValueError if it is wrong."""
     value = option.parse(given.name, given.text)
     other = OPPOSITES.get(option.attribute, "")
     weaker = found.sources.get(other)
@@ -147,10 +150,10 @@ def take(found: Configuration, option: Option, given: Given) -> None:
 
 
 def take_file(found: Configuration, root: Table) -> None:
-    """Put the values of a file in the place of weaker ones.
+    """Replace weaker values by those of a file.
 
     Raises:
-        ValueError: a key is unknown or a value is wrong; with its place.
+        ValueError: a key is unknown or a value is wrong; the text has its place.
     """
     entries = {option.key: (option, "") for option in OPTIONS if not option.merged}
     merged = next(option for option in OPTIONS if option.merged)
@@ -198,7 +201,8 @@ def places(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def trusted(path: str) -> bool:
-    """True if only this user and root can have written a file; a ValueError says who else can."""
+    """Check that only this user and root can have written a file; a ValueError says who else
+    can."""
     shown = path if os.path.dirname(path) else f"./{path}"
     other = f"give --config {NONE}"
     remedy = f"give --config {shown} to take it, or --config {NONE}"
@@ -220,7 +224,7 @@ def trusted(path: str) -> bool:
 
 
 def text_of(table: Table, key: str) -> str:
-    """Return a value of a file as the text that the command line would have."""
+    """Return a file's value as the text that one would give on the command line."""
     value = table.values[key]
     listed = value if isinstance(value, list) else [value]
     if value == "" or value == []:

@@ -20,17 +20,18 @@ from ..native.constants import (
 )
 from ..native.shared import Control
 
-MOST_VISITS = 10**15  # of a place before a kill; in milliseconds this is 30 000 years
+MOST_VISITS = 10**15  # most visits before a kill; in milliseconds this is 30 000 years
 ROLE_LETTERS = {"": SLOT, "c": CHECKSUM, "s": SPARE}
 VICTIMS = {"": number("VICTIM_PROCESS"), "a": number("VICTIM_AGENT"), "n": number("VICTIM_NODE")}
 
 
 @dataclass(frozen=True)
 class KillRule:
-    """``SLOT@PLACE[:COUNT]``: a process kills itself at a place, at a visit (or after some ms).
+    """``SLOT@PLACE[:COUNT]``: a process kills itself at a place, at the given visit (or after some
+    ms).
 
     With ``a`` before it, such as ``a2@put:5`` or ``ac0@sum``, the agent of its node dies instead;
-    with ``n``, as in ``n2@put:5``, all of its node: processes, agent and the launcher's daemon.
+    with ``n``, as in ``n2@put:5``, its whole node dies: processes, agent and the launcher's daemon.
     """
 
     role: int
@@ -75,7 +76,7 @@ class KillRule:
 
 
 def is_named(place: str) -> bool:
-    """True for a framework's own place: the name of the framework, a point, the place."""
+    """Say whether it is a framework's own place: name of the framework, a dot, the place."""
     return len(place) < NAME_BYTES and bool(re.fullmatch(r"[a-z_]+\.[a-z_-]+", place))
 
 
@@ -86,7 +87,7 @@ def check_number(rules: Sequence[KillRule]) -> None:
 
 
 def for_several_nodes(rules: Sequence[KillRule]) -> bool:
-    """Tell if a rule kills something that jobs over several nodes alone have."""
+    """Say whether a rule kills something that only jobs over several nodes have."""
     return any(rule.victim != VICTIMS[""] for rule in rules)
 
 

@@ -1,7 +1,8 @@
-"""Options: their names, their environment twins, and their checks.
+"""Options: their names, the corresponding variables of the environment, and their checks.
 
-One table serves ``ftrma run`` (command line beats environment beats default) and the processes of
-a job, which read the environment that the supervisor or the user's own launcher gives them.
+The same table serves ``ftrma run`` (where the command line takes precedence over the environment,
+and that over defaults) and the processes of a job, which read the environment that the supervisor
+or the user's own launcher gives them.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ POLICIES = ("auto", "causal", "rollback")
 ROLLBACKS = ("in-place", "fresh")
 ON_STALL = ("tell", "replace", "halt")
 COUNT = {"-n", "--n", "-np", "--np", "-c"}  # options of mpirun that are ours
-MOST_COUNTED = 1_000_000  # of slots and others; `make_layout` knows how many are served
+MOST_COUNTED = 1_000_000  # most slots and others; `make_layout` knows how many are possible
 MOST_INTERVAL_S = 1e9  # for fewer checkpoints there is the word never
-STALL_S = 0.5, 1e9  # below that a machine's own hesitations would be told
+STALL_S = 0.5, 1e9  # below this, pauses of the machine itself would be reported
 STALL_TIMES = 2, 1e6
 MOST_RELAUNCHES = 1_000_000  # chosen: a launch takes seconds, so they last for weeks
 UNITS = {"": 1, "b": 1} | {
@@ -38,12 +39,12 @@ UNITS = {"": 1, "b": 1} | {
     for i, prefix in enumerate("kmg")
     for suffix in ("ib", "")
 }
-MOST_BUDGET = 1 << 40  # of a slot's logs; no node has so much memory for each process
-# Variables that are no options: those between the processes of a job, and those of the tests.
+MOST_BUDGET = 1 << 40  # for a slot's logs; no node has so much memory for each process
+# Variables that are no options: those used between the processes of a job, and those of the tests.
 INNER_NAMES = {"FTRMA_JOB", "FTRMA_SPILL_ENTRY", "FTRMA_LINK", "FTRMA_SPREAD", "FTRMA_KEY",
                "FTRMA_MODEL_SEED", "FTRMA_MODEL_CASES", "FTRMA_TEST_MARK",
                "FTRMA_TEST_FILES", "FTRMA_WIRE_ENGINE"}
-CONFIG_VARIABLE = "FTRMA_CONFIG"  # the twin of --config, see `configuration`
+CONFIG_VARIABLE = "FTRMA_CONFIG"  # the variable for --config, see `configuration`
 YES = "yes"
 SWITCH = dict.fromkeys((YES, "true", "on", "1"), True) | dict.fromkeys(
     ("no", "false", "off", "0"), False)
@@ -59,8 +60,8 @@ class SpillInterval:
     """The time between two checkpoints that are written to files.
 
     Attributes:
-        seconds: None: Daly's, by their measured cost.
-        every: instead of a time: each so many checkpoints; 0: the time.
+        seconds: the time; None: Daly's interval, from the measured cost of writing.
+        every: write every so many checkpoints, instead of after a time; 0: the time counts.
     """
 
     seconds: float | None = None
@@ -84,7 +85,7 @@ class SpillInterval:
 
 @dataclass
 class Options:
-    """Options of a job. ``None``: the option was not given, and its default is taken."""
+    """Options of a job. ``None`` means that the option was not given and its default is used."""
 
     slots: int | None = None
     checksums: int | None = None
@@ -117,7 +118,7 @@ class Options:
     spill_interval: SpillInterval = field(default_factory=SpillInterval)
     spill_keep: int = 2
     spill_rate: int = 0
-    spill_entry: int = 1  # how often the job was begun from files, with this time
+    spill_entry: int = 1  # how often the job was begun from files, including this time
     time_limit: TimeLimit | None = None
     margin: float | None = None  # see `timelimits.margin_of`
     signal: str = ""  # SIGTERM, where checkpoints go to files
@@ -146,7 +147,7 @@ class Options:
         return layout
 
     def check_levels(self) -> None:
-        """Refuse a topology file or a level of awareness that cannot be served."""
+        """Refuse a topology file or a level of awareness that cannot be used."""
         levels: tuple[str, ...] = (NODES,)
         if self.topology:
             from ..machine.topologyfile import read_topology
@@ -155,7 +156,7 @@ class Options:
         Domains(levels, ()).height(self.aware or NO_LEVEL)
 
     def layout_for(self, processes: int) -> Layout:
-        """Layout of a job that somebody else started with this many processes."""
+        """Return the layout of a job that another launcher has started with this many processes."""
         if self.slots is None:
             rest = processes - self.spares - (self.checksums or 1)
             self.slots = max(rest, 0)
@@ -170,7 +171,7 @@ class Options:
 
 
 def split_mpirun(text: str, name: str = "--mpirun") -> list[str]:
-    """The words of ``--mpirun``.
+    """Return the words of ``--mpirun``.
 
     Raises:
         ValueError: quotes do not match, or the number of processes is among them.
@@ -211,7 +212,7 @@ def _stall(name: str, text: str) -> float | str:
 
 
 def stall_limit(stall: float | str) -> tuple[float, float]:
-    """Limit for a slot's standing still: seconds, or times the longest step; the other is 0."""
+    """Return how long a slot may stand still: in seconds, or in longest steps; the other is 0."""
     if isinstance(stall, str):
         return 0.0, float(stall.removesuffix("x") or 0)
     return stall, 0.0
@@ -251,7 +252,7 @@ def _switch(name: str, text: str) -> bool:
 
 
 def _signal(name: str, text: str) -> str:
-    """Name of a signal that may ask for an end, without its SIG."""
+    """Return the name, without SIG, of a signal that may ask for an end."""
     word = text.upper().removeprefix("SIG")
     if word not in ASKABLE:
         raise ValueError(f"{name} {text}: expected one of {', '.join(ASKABLE)}")
@@ -269,17 +270,17 @@ def _status(name: str, text: str) -> int:
 
 @dataclass(frozen=True)
 class Option:
-    """One option of ``ftrma run``, which the environment gives as well.
+    """One option of ``ftrma run``, which may also be given in the environment.
 
     Attributes:
-        flag: on the command line.
-        attribute: of `Options`.
-        metavar, help: as the command line explains it; an option without a metavar takes no value
-            there, and `YES` or no elsewhere.
-        parse: takes the name under which a value was given, and the value; its errors name both,
-            and the remedy.
-        anew: it can be chosen anew when a killed job goes on.
-        merged: it has entries, each of which has a source of its own.
+        flag: its name on the command line.
+        attribute: its attribute of `Options`.
+        metavar, help: its explanation on the command line. An option without a metavar takes no
+            value there, and `YES` or no elsewhere.
+        parse: function of the name under which a value was given, and the value; its errors name
+            both, and the remedy.
+        anew: it can be changed when a killed job is resumed.
+        merged: it has several entries, each of which has its own source.
     """
 
     flag: str
@@ -292,17 +293,17 @@ class Option:
 
     @property
     def repeatable(self) -> bool:
-        """True if the command line may have it several times."""
+        """Say whether the command line may contain it several times."""
         return self.merged or self.attribute == "kill"
 
     @property
     def key(self) -> str:
-        """Its name in a file ``ftrma.toml``."""
+        """Return its name in a file ``ftrma.toml``."""
         return self.attribute.replace("_", "-")
 
     @property
     def variable(self) -> str:
-        """Its name in the environment."""
+        """Return its name in the environment."""
         return f"FTRMA_{self.attribute.upper()}"
 
 
@@ -505,7 +506,7 @@ OPTIONS = [
 
 
 def from_environment(environ: Mapping[str, str] = os.environ) -> Options:
-    """Options from ``FTRMA_*``.
+    """Return the options that ``FTRMA_*`` variables give.
 
     Raises:
         ValueError: a value is wrong; the text names the variable, the value, the remedy.
@@ -520,7 +521,7 @@ def from_environment(environ: Mapping[str, str] = os.environ) -> Options:
 
 
 def strangers(environ: Mapping[str, str] = os.environ) -> list[str]:
-    """Variables that look like options and are none, each with the nearest option."""
+    """Return variables that look like options but are none, each with the nearest option."""
     from difflib import get_close_matches
 
     known = {option.variable for option in OPTIONS}
@@ -532,7 +533,7 @@ def strangers(environ: Mapping[str, str] = os.environ) -> list[str]:
 
 
 def to_environment(options: Options) -> dict[str, str]:
-    """The environment that carries the options to the processes of a job."""
+    """Return the environment that carries the options to the processes of a job."""
     found = {}
     for option in OPTIONS:
         value = getattr(options, option.attribute)

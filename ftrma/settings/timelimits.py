@@ -1,9 +1,9 @@
 """Reads times that users give: how long something lasts, and when a job must have ended. Pure.
 
-A duration is written as people and batch systems write it: ``90``, ``90s``, ``3h30m``, ``1d``,
-``03:30:00`` (hours, minutes, seconds) or ``1-12:00:00`` (a day and 12 hours). A number alone is
-seconds. A moment is written ``@`` and seconds since 1970, as batch systems tell the end of an
-allocation (``@$SLURM_JOB_END_TIME``).
+A duration is written in the usual ways of people and batch systems: ``90``, ``90s``, ``3h30m``,
+``1d``, ``03:30:00`` (hours, minutes, seconds) or ``1-12:00:00`` (a day and 12 hours). A number
+alone is seconds. A point in time is written as ``@`` and seconds since 1970, in which batch systems
+give the end of an allocation (``@$SLURM_JOB_END_TIME``).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 MOST_S = 1e9  # 31 years: longer than any allocation
-MARGIN_S = 90.0  # chosen: what batch systems' examples warn ahead (`--signal=B:USR1@90`)
-MARGIN_SHARE = 10  # of a short time limit, so that the most of it is left to compute
+MARGIN_S = 90.0  # chosen: how early examples of batch systems warn (`--signal=B:USR1@90`)
+MARGIN_SHARE = 10  # part of a short time limit, so that most of it is left for computing
 EXPECTED = "expected seconds, or a time such as 90s, 3h30m, 03:30:00 or 1-12:00:00"
 
 
@@ -22,12 +22,12 @@ def duration(name: str, text: str, least: float = 0.0) -> float:
     """Return the seconds of a duration.
 
     Args:
-        name: of the option or the variable, for the error.
-        text: see the head of this module.
-        least: seconds that are the least allowed.
+        name: name of the option or the variable, for the error.
+        text: see the docstring of this module.
+        least: least number of seconds that is allowed.
 
     Raises:
-        ValueError: it is no duration, or out of bounds; with name, value and remedy.
+        ValueError: it is no duration, or out of bounds; the text has name, value and remedy.
     """
     seconds = _clock(text) if ":" in text or "-" in text[1:] else _with_units(text)
     if seconds is None or not least <= seconds <= MOST_S:
@@ -37,19 +37,20 @@ def duration(name: str, text: str, least: float = 0.0) -> float:
 
 
 def _with_units(text: str) -> float | None:
-    """Seconds of ``3h30m``; None if it is no such text."""
+    """Return the seconds of a text like ``3h30m``; None if it is no such text."""
     value = r"[0-9]{1,12}(?:\.[0-9]{0,9})?"
     if not re.fullmatch(f"(?:{value}[smhd])+|{value}", text):
         return None
     parts = re.findall(r"([0-9.]+)([smhd]?)", text)
     units = [unit for _, unit in parts]
-    if len({*units}) < len(units):  # 3h3h is a slip
+    if len({*units}) < len(units):  # 3h3h is a mistake
         return None
     return sum(float(value) * UNITS_S[unit] for value, unit in parts)
 
 
 def _clock(text: str) -> float | None:
-    """Seconds of ``1-12:00:00``, ``03:30:00`` or ``30:00``; None if it is no such text."""
+    """Return the seconds of ``1-12:00:00``, ``03:30:00`` or ``30:00``; None if it is no such
+    text."""
     match = re.fullmatch(
         r"(?:([0-9]{1,6})-)?([0-9]{1,6})(?::([0-9][0-9]))?(?::([0-9][0-9]))?", text)
     if not match:
@@ -70,8 +71,8 @@ class TimeLimit:
 
     Attributes:
         text: as it was given.
-        seconds: after the start of ``ftrma run``; None: it is a moment.
-        moment: seconds since 1970; None: it is a duration.
+        seconds: time after the start of ``ftrma run``; None: it is a point in time.
+        moment: point in time, in seconds since 1970; None: it is a duration.
     """
 
     text: str
@@ -83,7 +84,7 @@ class TimeLimit:
 
     @classmethod
     def parse(cls, name: str, text: str) -> TimeLimit:
-        """Read a duration or a moment; ValueError if it is neither."""
+        """Read a duration or a point in time; ValueError if it is neither."""
         if not text.startswith("@"):
             return cls(text, seconds=duration(name, text, 1.0))
         if not re.fullmatch(r"@[0-9]{1,11}(?:\.[0-9]{1,9})?", text):
@@ -92,20 +93,20 @@ class TimeLimit:
         return cls(text, moment=float(text[1:]))
 
     def left_s(self, now: float) -> float:
-        """Seconds that are left.
+        """Return the seconds that are left.
 
         Args:
-            now: seconds since 1970; for a duration it is the start.
+            now: the time, in seconds since 1970; for a duration, the time of the start.
         """
         return self.seconds if self.seconds is not None else (self.moment or 0.0) - now
 
 
 def margin_of(limit: TimeLimit | None, margin_s: float | None, now: float) -> float:
-    """Seconds before a job's end in which its last checkpoint is taken and written.
+    """Return the seconds before a job's end in which its last checkpoint is taken and written.
 
     Args:
-        limit: of the job; None: it has none.
-        margin_s: as the user says; None: 90 s, or a tenth of the time limit if that is less.
+        limit: the job's time limit; None if it has none.
+        margin_s: the user's choice; None: 90 s, or a tenth of the time limit if that is less.
         now: seconds since 1970.
     """
     if margin_s is not None:
@@ -114,7 +115,7 @@ def margin_of(limit: TimeLimit | None, margin_s: float | None, now: float) -> fl
 
 
 def check(limit: TimeLimit | None, margin_s: float | None, now: float) -> None:
-    """Refuse a time limit that is over, or one of which the margin leaves nothing.
+    """Refuse a time limit that is over, or of which the margin leaves nothing.
 
     Raises:
         ValueError: with the option, its value and the remedy.
@@ -131,7 +132,7 @@ def check(limit: TimeLimit | None, margin_s: float | None, now: float) -> None:
 
 
 def span(seconds: float) -> str:
-    """Say a duration in a few letters: "1.5 s", "90 s", "3 h 30 min"."""
+    """Return a duration in a few letters: "1.5 s", "90 s", "3 h 30 min"."""
     if seconds < 120:
         return f"{seconds:.3g} s"
     minutes = round(seconds / 60)

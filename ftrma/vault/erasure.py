@@ -1,14 +1,14 @@
-"""Coefficients of the erasure codes: which sums of bytes make a parity, and which a lost member.
+"""Coefficients of the erasure codes: which sums of bytes give a parity, and which a lost member.
 
 The code is a systematic Cauchy code over GF(2^8), because every square submatrix of a Cauchy matrix
-is invertible and stays so when rows and columns are scaled. Scaling makes parity 0
-the plain XOR of the members, so that a group with one checksum rank is a special case of one with
-more, and makes the first member's coefficient 1 in every parity.
+is invertible and stays so when rows and columns are scaled. Scaling makes parity 0 the plain XOR of
+the members, so that a group with one checksum rank is a special case, and makes the first member's
+coefficient 1 in every parity.
 
 Elements of a group are numbered: members 0 .. k - 1, then parities k .. k + m - 1. Decoding is
-encoding with other coefficients; the bytes are the business of ``csrc/kernels/gf.c``.
+encoding with other coefficients; ``csrc/kernels/gf.c`` computes the bytes.
 
-Invariant: any m or fewer lost elements are sums over k of those that are left. (Besta & Hoefler,
+Invariant: any m or fewer lost elements are sums over k of the remaining elements. (Besta & Hoefler,
 section 5: groups of computing ranks and their checksum ranks.)
 """
 
@@ -29,7 +29,8 @@ MAX_ELEMENTS = 255  # members and parities of a group; csrc/kernels/gf.h has the
 
 
 def _powers() -> Elements:
-    """Powers x^0 .. x^509: each element twice, so that sums of two logarithms need no reduction."""
+    """Return the powers x^0 .. x^509: each element twice, so that sums of two logarithms need no
+    reduction."""
     found, element = [], 1
     for _ in range(255):
         found.append(element)
@@ -90,15 +91,15 @@ def coefficients(k: int, m: int) -> Elements:
 
 
 def decoding(k: int, m: int, lost: Iterable[int]) -> Decoding:
-    """Return how the lost elements of a group are computed from those that are left.
+    """Return how the lost elements of a group are computed from the remaining ones.
 
     Args:
         k, m: members and parities, as for `coefficients`.
         lost: numbers of the lost elements.
 
     Raises:
-        NotRecoverable: there are more than m.
-        ValueError: a number is none of an element, or there is no such code.
+        NotRecoverable: more than m elements are lost.
+        ValueError: a number is not that of an element, or there is no such code.
     """
     parity = coefficients(k, m)
     gone = tuple(sorted(set(lost)))
@@ -117,11 +118,12 @@ def decoding(k: int, m: int, lost: Iterable[int]) -> Decoding:
     kept = [i for i in range(k) if i not in gone]
     members = [i for i in gone if i < k]
     used = [j for j in range(m) if k + j not in gone][: len(members)]
-    # The used parities without what the kept members add to them are sums of the lost members
+    # Without the contributions of the kept members, the used parities are sums of the lost members
     # alone: as many equations as unknowns. In columns: kept members, then used parities.
     known = np.hstack([parity[np.ix_(used, kept)], np.eye(len(used), dtype=np.uint8)])
     of_members = matmul(inverse_matrix(parity[np.ix_(used, members)]), known)
-    # A lost parity is a sum over members, the lost ones by what was just found.
+    # A lost parity is a sum over all members, where the lost ones are given by what was just
+    # computed.
     rest = [j - k for j in gone if j >= k]
     of_parities = matmul(parity[np.ix_(rest, members)], of_members)
     of_parities[:, : len(kept)] ^= parity[np.ix_(rest, kept)]
@@ -132,14 +134,14 @@ def decoding(k: int, m: int, lost: Iterable[int]) -> Decoding:
 
 
 def product(a: npt.ArrayLike, b: npt.ArrayLike) -> Elements:
-    """Product of elements, with NumPy's broadcasting."""
+    """Return the product of elements, with NumPy's broadcasting."""
     a, b = np.asarray(a, np.uint8), np.asarray(b, np.uint8)
     found: Elements = np.where((a == 0) | (b == 0), 0, _EXP[_LOG[a] + _LOG[b]]).astype(np.uint8)
     return found
 
 
 def inverse(a: npt.ArrayLike) -> Elements:
-    """Inverse of each element.
+    """Return the inverse of each element.
 
     Raises:
         ZeroDivisionError: one of them is zero.
@@ -152,7 +154,7 @@ def inverse(a: npt.ArrayLike) -> Elements:
 
 
 def matmul(a: Elements, b: Elements) -> Elements:
-    """Matrix product; shapes (r, s) and (s, t) give (r, t)."""
+    """Return the matrix product; shapes (r, s) and (s, t) give (r, t)."""
     found = np.zeros((a.shape[0], b.shape[1]), np.uint8)
     for s in range(a.shape[1]):
         found ^= product(a[:, s, None], b[None, s, :])
@@ -160,10 +162,10 @@ def matmul(a: Elements, b: Elements) -> Elements:
 
 
 def inverse_matrix(matrix: Elements) -> Elements:
-    """Inverse of a square matrix, by elimination.
+    """Return the inverse of a square matrix, by elimination.
 
     Raises:
-        ZeroDivisionError: it has none.
+        ZeroDivisionError: the matrix has no inverse.
     """
     size = matrix.shape[0]
     work = np.hstack([matrix, np.eye(size, dtype=np.uint8)])

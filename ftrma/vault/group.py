@@ -1,13 +1,13 @@
 """Computes lost vaults of a group, and damaged blocks.
 
 A group's elements are numbered as in `erasure`: its slots' vaults 0..k-1, then the parities of its
-checksum ranks k..k+m-1. A lost element is a sum over k elements that are left; C computes it block
-by block and compares each block with the checksum that lies with a parity. If a block does not
-match, one of its sources is damaged: for this block the source counts as lost, too, and another one
-is read instead, as long as no more than m are missing.
+checksum ranks k..k+m-1. A lost element is a sum over k remaining elements. The extension computes
+it block by block and compares each block with the checksum that lies with a parity. If a block does
+not match, one of its sources is damaged: for this block the source counts as lost, too, and another
+one is read instead, as long as no more than m are missing.
 
-An element on another node is read through an `image`, a stretch of blocks at a time. A group whose
-elements are all on this node is one stretch.
+An element on another node is read through an `image`, one stretch of blocks at a time. A group
+whose elements are all on this node is read as one stretch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def mapped_vault(view: JobView, proc: Proc) -> Vault:
-    """Map another process's vault on this node. It stays mapped, since mapping costs much."""
+    """Map another process's vault on this node. It stays mapped, since mapping is expensive."""
     path = view.vault_path(proc)
     inode = path.stat().st_ino
     known: tuple[int, Vault] | None = view.mapped_vaults.get(proc)
@@ -50,10 +50,10 @@ def forget_vault(view: JobView, proc: Proc) -> None:
 
 
 def own_vault(view: JobView, *, create: bool) -> Vault:
-    """Open this process's vault: the one that is there, or with `create` an empty one instead."""
+    """Open this process's vault: the existing one, or with `create` an empty one in its place."""
     path = view.vault_path(view.proc)
     if create:
-        path.unlink(missing_ok=True)  # a process or thread that has the old one mapped keeps it
+        path.unlink(missing_ok=True)  # a process or thread that has mapped the old one keeps it
     vault = Vault(path, view.words.capacity_blocks, view.layout.group_size, create=create)
     view.share_vault()
     return vault
@@ -61,19 +61,19 @@ def own_vault(view: JobView, *, create: bool) -> Vault:
 
 @functools.lru_cache
 def coefficients(k: int, m: int, parity: int) -> bytes:
-    """Coefficients of the members in a parity, as C takes them."""
+    """Return the coefficients of the members in a parity, in the form that C takes."""
     row: bytes = erasure.coefficients(k, m)[parity].tobytes()
     return row
 
 
 class Group:
-    """The vaults of a group as this process reads them. It is closed before they may change.
+    """The vaults of a group as this process reads them. It must be closed before they may change.
 
     Attributes:
-        number: of the group.
+        number: the group's number.
         slots: its members.
         k, m: how many members and parities it has.
-        procs: holders of its elements, members first.
+        procs: the holders of its elements, members first.
     """
 
     def __init__(self, view: JobView, number: int) -> None:
@@ -97,8 +97,8 @@ class Group:
         return self.view.remote_files is None or self.view.remote_files.here(self.procs[element])
 
     def image(self, element: int) -> Image:
-        """The image of an element on another node. It is kept until the group is closed."""
-        from .image import Image  # over several nodes only: importing it takes milliseconds
+        """Return the image of an element on another node. It is kept until the group is closed."""
+        from .image import Image  # needed over several nodes only; importing takes milliseconds
 
         if element not in self._images:
             view, (node, number) = self.view, self.place(element)
@@ -109,12 +109,12 @@ class Group:
         return self._images[element]
 
     def place(self, element: int) -> tuple[int, int]:
-        """Node of an element, and its number there, as `Files.share_vault` has it."""
+        """Return the node of an element, and its number there, as `Files.share_vault` uses it."""
         assert self.view.remote_files is not None
         return self.view.remote_files.nodes[self.procs[element]], self.procs[element]
 
     def present(self, element: int) -> bool:
-        """Say whether an element's vault holds what it must, and can be read."""
+        """Say whether an element's vault holds what it must and can be read."""
         return self.view.ready(self.procs[element])
 
     def __getitem__(self, element: int) -> Handle:
@@ -124,12 +124,12 @@ class Group:
 
     def stretches(self, copies: Sequence[int], lists: Sequence[tuple[int, int]], first: int,
                   end: int) -> Iterator[Extent]:
-        """Yield blocks first .. end - 1 in stretches (first, end), once each is here to be read.
+        """Yield blocks first .. end - 1 in stretches (first, end), each when it can be read here.
 
         Args:
             copies: elements whose copies are read.
-            lists: elements whose checksums are read, and the member that they are of; -1: the
-                element's own.
+            lists: elements whose checksums are read, each with the member that the checksums belong
+                to; -1: the element's own.
         """
         copies = [e for e in copies if not self.is_local(e)]
         lists = [(e, member) for e, member in lists if not self.is_local(e)]
@@ -139,7 +139,7 @@ class Group:
             return
         at, far_end = first, min(end, max(image.used for image in images))
         while at < end:
-            # Behind the end of all images only elements on this node may have blocks.
+            # After the end of all images only elements on this node may have blocks.
             stop = min(at + images[0].STRETCH, far_end) if at < far_end else end
             try:
                 for e in copies:
@@ -153,26 +153,26 @@ class Group:
             at = stop
 
     def weights(self, parity: int) -> bytes:
-        """Coefficients of the members in a parity."""
+        """Return the coefficients of the members in a parity."""
         return coefficients(self.k, self.m, parity)
 
     def missing(self) -> list[int]:
-        """Elements whose vault does not hold what it must, or whose process is dead."""
+        """Return the elements whose vault does not hold what it must, or whose process is dead."""
         return [e for e in range(self.k + self.m) if not self.present(e)]
 
     def reference(self, element: int) -> int | None:
-        """A parity that has checksums of this element; None if none is left.
+        """Return a parity that has checksums of this element; None if none is left.
 
-        A parity that is there has its own.
+        A parity that is present has its own checksums.
         """
         present = [e for e in range(self.k, self.k + self.m) if self.present(e)]
         return element if element in present else next(iter(present), None)
 
     def reference_or_raise(self, element: int) -> int:
-        """A parity that has checksums of this element, if one was left a moment ago.
+        """Return a parity that has checksums of this element; there was one a moment ago.
 
         Raises:
-            RoundChanged: it is gone now.
+            RoundChanged: there is none any more.
         """
         reference = self.reference(element)
         if reference is None:
@@ -184,7 +184,7 @@ class Group:
         """Begin another round if a holder has died since the plan was made.
 
         Raises:
-            RoundChanged: one has.
+            RoundChanged: a holder has died.
         """
         if not all(map(self.view.alive, self.procs)):
             self.view.raise_alarm(self.view.words.plan_round)
@@ -204,12 +204,13 @@ class Group:
         return -1
 
     def damaged(self, block: int, missing: list[int]) -> list[int]:
-        """Elements that are not missing but do not match their checksum in this block."""
+        """Return the elements that are not missing but do not match their checksum in this
+        block."""
         present = set(range(self.k + self.m)) - set(missing)
         return [e for e in present if self.check(e, block, block + 1) >= 0]
 
     def name(self, element: int) -> str:
-        """The role of an element, for people."""
+        """Return the role of an element, as users read it."""
         if element < self.k:
             return f"slot {self.slots[element]}"
         return f"checksum {self.layout.checksums_of(self.number)[element - self.k]}"
@@ -235,9 +236,10 @@ class Group:
         return -1
 
     def mend(self, vault: Handle, element: int, block: int, missing: list[int]) -> None:
-        """Compute one block anew, from elements that are sound in this block.
+        """Compute one block anew from elements that are sound in this block.
 
-        A parity that was spoilt before its sum was taken matches its checksum, so each may be it.
+        A parity that was spoilt before its checksum was computed matches its checksum, so any
+        parity may be the wrong one.
         """
         gone = sorted({element, *missing, *self.damaged(block, [*missing, element])})
         parities = range(self.k, self.k + self.m)
@@ -253,7 +255,7 @@ class Group:
                 f"{self.view.words.committed} is gone, start the program again"
             )
         if not self.is_local(element):
-            assert element < self.k  # the checksums of a parity would have been read by its image
+            assert element < self.k  # the checksums of a parity would have been read from its image
             self.image(element).write_back(block)
 
     # -- parities -----------------------------------------------------------------------------
@@ -272,10 +274,10 @@ class Group:
                 vault.add_delta(e, weights[e], part.first, len(part.blocks), part.deltas)
 
     def compute_parity(self, vault: Vault, weights: bytes, version: Version) -> int:
-        """Compute a parity at a version from all members' copies.
+        """Compute a parity at a version from the copies of all members.
 
         Returns:
-            -1, or the first block of which a member's copy is damaged.
+            -1, or the first block whose copy is damaged at some member.
         """
         elements = range(self.k)
         for at, stop in self.stretches(elements, [(e, -1) for e in elements], 0, vaults.ALL):
@@ -286,7 +288,8 @@ class Group:
         return -1
 
     def unstage(self, vault: Vault, element: int, weight: int) -> None:
-        """Take what a member has staged out of a parity that was computed from its copy."""
+        """Remove a member's staged changes from a parity that was computed from the member's
+        copy."""
         if not self.is_local(element):
             for part in self.image(element).staged():
                 vaults.parity_unstage(vault.c, element, weight, part.blocks, part.deltas)
@@ -300,12 +303,12 @@ def rebuild_slot(view: JobView, vault: Vault, slot: Slot, of: Group | None = Non
     """Compute this slot's committed copy from its group's other members and parities.
 
     Args:
-        of: the group, where its parities are not those of the checksum ranks; closed here.
+        of: the group, if its parities are not those of the checksum ranks; it is closed here.
 
     Raises:
         CatastrophicFailure: the group lacks more elements than it has parities.
-        RoundChanged: it does because somebody has just died.
-        CorruptVault: damaged blocks leave too few to compute one from.
+        RoundChanged: it lacks them because a process has just died.
+        CorruptVault: because of damaged blocks, too few are left to compute a block from.
     """
     with of or Group(view, view.layout.group_of(slot)) as group:
         element = group.slots.index(slot)
@@ -321,17 +324,17 @@ def rebuild_slot(view: JobView, vault: Vault, slot: Slot, of: Group | None = Non
 
 
 def scrub(view: JobView, number: int, element: int) -> int:
-    """Compare an element of a group with its checksums; damaged blocks are computed anew.
+    """Compare an element of a group with its checksums, and compute damaged blocks anew.
 
     Returns:
-        Blocks that were damaged.
+        The number of damaged blocks.
 
     Raises:
-        CorruptVault: one cannot be mended.
+        CorruptVault: a damaged block cannot be computed anew.
     """
     with Group(view, number) as group:
         if group.reference(element) is None:
-            return 0  # no checksums: the parities are being computed, which checks the members
+            return 0  # there are no checksums: computing the parities will check the members
         missing, mended = group.missing(), 0
         bad = group.check(element)
         while bad >= 0:
@@ -342,24 +345,25 @@ def scrub(view: JobView, number: int, element: int) -> int:
 
 
 def rebuild_parity(view: JobView, vault: Vault, checksum: int, *, others_run: bool = False) -> None:
-    """Compute a parity from its group's members' committed copies.
+    """Compute a parity from the committed copies of its group's members.
 
-    The members may run meanwhile: what they have staged of a version that is not committed yet is
-    taken out again, and none can begin to stage before `ready` is set.
+    The members may run meanwhile: changes that they have staged for a version that is not committed
+    yet are removed again, and none can begin to stage before `ready` is set.
 
     Args:
         others_run: no repair has stopped the members, even if one is asked for by now.
 
     Raises:
-        CorruptVault: a member's block is damaged and there is no other parity to mend it from.
-        RoundChanged: there is one, and a repair is asked for, in which the block can be mended.
+        CorruptVault: a member's block is damaged, and no other parity is left to compute it from.
+        RoundChanged: a member's block is damaged, and a repair was asked for, in which the block
+            can be computed from another parity.
     """
     version = view.words.committed
     with Group(view, view.layout.group_of_checksum(checksum)) as group:
         weights = group.weights(view.layout.checksums_of(group.number).index(checksum))
         status = group.compute_parity(vault, weights, version)
         if status >= 0 and group.reference(-1) is not None:
-            # Another parity can mend the damaged member, but only while nobody runs.
+            # The damaged block can be computed from another parity, but only while no slot runs.
             asked = view.alarmed()
             if not asked:
                 view.raise_alarm(view.requested_round())

@@ -1,8 +1,9 @@
-"""An image of another node's vault: the blocks of it that are needed here, while they are needed.
+"""An image of another node's vault: it has those blocks that are needed here, while they are
+needed.
 
-To C an image is a vault like others, sparse, with the other vault's header. Blocks and entries of
-lists lie at their own places once they are fetched, and are dropped again. So code that computes
-from vaults need not know which of them are on this node, and little of the others is ever here.
+For C an image is a vault like others, sparse, with the other vault's header. Blocks and entries of
+lists are fetched to their own places, and dropped afterwards. So code that computes from vaults
+need not know which of them are on this node, and only a small part of the others is ever here.
 
 Invariant: the other vault does not change while there is an image of it. This holds in a repair
 round, once all vaults are at the committed version; for staged blocks of members, until all
@@ -46,13 +47,13 @@ class Image:
 
     Args:
         files: reads and writes files of other nodes.
-        node, number: where the vault is, and its number there, as `Files.place_vault` has it.
-        path: of a file for the image, which nobody else uses; removed at once.
-        group_size: of all vaults of the job.
+        node, number: where the vault is, and its number there, as `Files.share_vault` uses it.
+        path: path for the image's file, which nothing else uses; the file is removed at once.
+        group_size: group size of all vaults of the job.
 
     Raises:
-        FtrmaError: there is no vault, or it is none of this job.
-        RoundChanged: another failure came; so does whatever fetches.
+        FtrmaError: there is no vault, or it does not belong to this job.
+        RoundChanged: another failure came. All methods that fetch raise this, too.
     """
 
     STRETCH = 1024  # blocks that are here at once: 4 MiB
@@ -63,9 +64,10 @@ class Image:
         self.files, self.node, self.number = files, node, number
         header = bytearray(BLOCK)
         self._read(0, header)
-        # The capacity of a vault depends on the memory of its node, which may be another one here.
+        # The capacity of a vault depends on the memory of its node, so it may differ from this
+        # node's.
         self.c = vaults.open_vault(path, vaults.capacity_of(header), group_size, create=True)
-        path.unlink()  # its memory goes with this process
+        path.unlink()  # its memory is freed at the end of this process
         if not vaults.adopt(self.c, header):
             self.close()
             raise FtrmaError(f"vault {number} of node {node} is none of this job")
@@ -75,7 +77,7 @@ class Image:
 
     @property
     def used(self) -> int:
-        """Blocks of the copy that are in use."""
+        """Return the number of blocks of the copy that are in use."""
         return vaults.used(self.c)
 
     # -- the copy -------------------------------------------------------------------------------
@@ -117,7 +119,7 @@ class Image:
 
     @property
     def staged_count(self) -> int:
-        """Number of blocks that are staged."""
+        """Return the number of blocks that are staged."""
         return len(vaults.staged_blocks(self.c))
 
     def staged(self) -> Iterator[Staged]:

@@ -1,6 +1,7 @@
-"""Writes a vault's part of a checkpoint into files (`fabric.spillfiles`), and fills a vault again.
+"""Writes a vault's part of a checkpoint into files (`fabric.spillfiles`), and fills a vault from
+them.
 
-Law: a file is whole, and on the disk, before another one speaks of it.
+Law: a file is whole, and on the disk, before another file refers to it.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from ..native.shared import Version
 from ..native.vaults import BLOCK
 from .vault import Region, Vault, blocks
 
-PIECE_BYTES = 4 << 20  # written at once
-SHARE = 0.5  # a file of an earlier checkpoint is kept while so much of it is in use
+PIECE_BYTES = 4 << 20  # written at a time
+SHARE = 0.5  # a file of an earlier checkpoint is reused while so much of it is in use
 
 
 @dataclass
@@ -47,9 +48,9 @@ class DataFile:
     """A file with arrays of one slot.
 
     Attributes:
-        name: without suffix.
-        places: offset of each array in it, in bytes, by key, as far as it is in use.
-        size_bytes: of all of it.
+        name: its name without suffix.
+        places: by key, the offset in bytes of each array in it that is in use.
+        size_bytes: size of the file.
     """
 
     name: str
@@ -62,13 +63,14 @@ class PartWriter:
     """Writes the parts of one slot, one checkpoint after the other.
 
     Args:
-        directory: of the checkpoints.
+        directory: directory of the checkpoints.
         slot: number of the slot.
-        pace: called with each number of bytes that is about to be written; waits for the rate.
+        pace: called with the number of bytes before they are written; it waits so that the rate is
+            kept.
 
     Attributes:
-        files: those of the newest part, to be linked to.
-        written: the version that they are of; 0: none.
+        files: the files of the newest part, to which links can be made.
+        written: the version of these files; 0: there are none.
     """
 
     directory: Path
@@ -78,30 +80,30 @@ class PartWriter:
     written: tuple[Point, Vault] | None = None
 
     def write(self, point: Point, vault: Vault, seal: Seal) -> int:
-        """Write the part of a checkpoint; returns the bytes that were written.
+        """Write the part of a checkpoint; return how many bytes were written.
 
-        A part that is whole already stays: another process had the slot, and a manifest may speak
-        of the part's files.
+        A part that is already whole stays: another process had the slot, and a manifest may refer
+        to the part's files.
 
         Args:
-            vault: of the slot; its copy is at the version, and stays so meanwhile.
-            seal: of the vault's record.
+            vault: the slot's vault, whose copy is at the version and stays so meanwhile.
+            seal: the seal of the vault's record.
 
         Raises:
-            OSError: it cannot be written; nothing of it is left then. CorruptVault: the copy is
-                damaged. FtrmaError: there is no key, or a directory that is not this user's.
+            OSError: it cannot be written; then nothing of it is left. CorruptVault: the copy is
+                damaged. FtrmaError: there is no key, or the directory is not this user's.
         """
         if (self.directory / point.name / self.name).exists():
             return 0
         try:
             return self._write(point, vault, seal)
-        except BaseException:  # what a full disk has taken of it would fill it further
+        except BaseException:  # the incomplete part would keep a full disk full
             _remove_part(self.directory / point.name, self.slot)
             raise
 
     @property
     def name(self) -> str:
-        """Name of the file that is written last."""
+        """Return the name of the file that is written last."""
         return f"slot-{self.slot}.json"
 
     def _write(self, point: Point, vault: Vault, seal: Seal) -> int:
@@ -135,7 +137,7 @@ class PartWriter:
         return fresh.size_bytes
 
     def _link(self, place: Path, vault: Vault, arrays: Sequence[SavedArray]) -> list[DataFile]:
-        """Link files of the part before that have arrays which are as they were then."""
+        """Link those files of the part before that have unchanged arrays."""
         if not self.written or self.written[1] is not vault:
             return []
         before, since = self.directory / self.written[0].name, self.written[0].version
@@ -149,7 +151,7 @@ class PartWriter:
             try:
                 for suffix in (".crc", ".data"):
                     os.link(before / f"{file.name}{suffix}", place / f"{file.name}{suffix}")
-            except OSError:  # no links here, or it was removed: it is written again
+            except OSError:  # links do not work, or it was removed: write it again
                 for suffix in (".crc", ".data"):
                     (place / f"{file.name}{suffix}").unlink(missing_ok=True)
                 continue
@@ -175,21 +177,23 @@ class PartWriter:
                 for at in range(0, len(view), PIECE_BYTES):
                     self.pace(min(PIECE_BYTES, len(view) - at))
                     _write_all(data.fileno(), view[at:at + PIECE_BYTES])
-            self.pace(0)  # raises if the copy has been overwritten meanwhile
+            self.pace(0)  # raises if the copy was overwritten meanwhile
             os.fsync(data.fileno())
         private.replace(path.with_suffix(".crc"), np.concatenate(sums).astype("<u4").tobytes(),
                         lasting=True)
 
 
 def blocks_of(size_bytes: int) -> int:
-    """Blocks that an array takes in a file, as in the vault: one, if it is empty."""
+    """Return how many blocks an array takes in a file, as in the vault; an empty array takes
+    one."""
     return max(1, blocks(size_bytes))
 
 
 def _bypass_cache(fd: int, bypass: bool) -> bool:
-    """Let writes go from the vault to the disk without a copy, or no longer; False: they cannot.
+    """Make writes go from the vault to the disk without a copy, or not any more; False: not
+    possible.
 
-    A copy in the page cache would take the program's CPU and memory, and nobody reads it soon.
+    A copy in the page cache would cost the program CPU time and memory, and nobody reads it soon.
     """
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     wanted = flags | os.O_DIRECT if bypass else flags & ~os.O_DIRECT
@@ -201,12 +205,12 @@ def _bypass_cache(fd: int, bypass: bool) -> bool:
 
 
 def _write_all(fd: int, data: memoryview) -> None:
-    """Write all bytes to a file; a disk may take them in parts."""
+    """Write all bytes to a file, in several calls if necessary."""
     while data:
         try:
             data = data[os.write(fd, data):]
         except OSError as error:
-            # Writes past the cache need whole sectors, at places that are multiples of them.
+            # Writes past the cache need whole sectors, at offsets that are multiples of a sector.
             if error.errno != errno.EINVAL or not _bypass_cache(fd, False):
                 raise
 
@@ -221,7 +225,7 @@ def _dtype_text(dtype: np.dtype[Any]) -> Any:
 
 
 def _remove_part(place: Path, slot: int) -> None:
-    """Remove what a process before has left of a part, which it did not end."""
+    """Remove what an earlier process has left of a part that it did not finish."""
     for path in place.glob(f"slot-{slot}[-.]*"):
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
@@ -234,10 +238,10 @@ def complete(directory: Path, point: Point, slots: int, facts: Mapping[str, Any]
     """Write the manifest, when all slots have written their parts.
 
     Args:
-        facts: about the job, which `read_manifest` gives back.
+        facts: facts about the job, which `read_manifest` returns again.
 
     Returns:
-        "", or why the checkpoint is not whole: some slot's part is not there.
+        "", or why the checkpoint is not whole: some slot's part is missing.
     """
     place, parts = directory / point.name, {}
     for slot in range(slots):
@@ -265,10 +269,10 @@ def fill(part: Part, vault: Vault, version: Version, seal: Seal) -> None:
     """Fill an empty vault with a part; it is then at this version.
 
     Args:
-        seal: by which the vault's record is bound.
+        seal: the seal of the vault's record.
 
     Raises:
-        Damaged: something is not what was written. NoRoom: memory is missing.
+        Damaged: something is not what was written. NoRoom: there is not enough memory.
     """
     found = part.record()
     with contextlib.ExitStack() as stack:
@@ -279,7 +283,7 @@ def fill(part: Part, vault: Vault, version: Version, seal: Seal) -> None:
             data, sums = stack.enter_context(part.data(name)), part.sums(name)
             base = vaults.address_of(data)
             for key, at in places:
-                # Whole blocks: what is behind an array in its last block is part of its sum.
+                # These are whole blocks: the rest of an array's last block is part of its checksum.
                 count = blocks_of(sizes[key])
                 regions.append(Region(key, base + at, count * BLOCK))
                 expected[key] = sums[at // BLOCK:at // BLOCK + count]

@@ -1,9 +1,9 @@
 """The vault of one process: where its regions lie, and the record that describes them.
 
-``csrc/vault/vault.c`` moves bytes, blocks and parity; this module keeps the map. A region is
-anything that is protected: a window's part, an array of declared state, or the record that
-describes the others. It has an extent of whole blocks; block 0 tells where the record is. The
-record is part of the checkpoint, so a vault that was rebuilt from parity explains itself.
+``csrc/vault/vault.c`` moves bytes, blocks and parity; this module keeps the map of regions. A
+region is anything that is protected: a window's part, an array of declared state, or the record
+that describes the others. It has an extent of whole blocks; block 0 tells where the record is. The
+record is part of the checkpoint, so a vault that was rebuilt from parity describes itself.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Region(NamedTuple):
     """Memory that a checkpoint protects.
 
     Attributes:
-        key: by which the region is found again.
-        address, size_bytes: of its bytes in this process.
-        clean_bytes: so many of its first bytes are as in the committed copy, and are not read. If
-            all are, the address is not used.
+        key: the key by which the region is found again.
+        address, size_bytes: where its bytes are in this process.
+        clean_bytes: how many of its first bytes equal the committed copy; they are not read. If
+            these are all bytes, the address is not used.
     """
 
     key: Any
@@ -48,7 +48,7 @@ Regions = Sequence[Region]
 
 
 def blocks(size_bytes: int) -> int:
-    """Blocks that so many bytes take."""
+    """Return how many blocks so many bytes take."""
     return -(-size_bytes // BLOCK)
 
 
@@ -70,7 +70,7 @@ class Extents:
             at = max(at, first + count)
 
     def allocate(self, key: Any, size_bytes: int) -> int:
-        """Give a region blocks, others if it has outgrown its extent; returns the first block."""
+        """Give a region blocks, new ones if it has outgrown its extent; return the first block."""
         need = max(1, blocks(size_bytes))
         extent = self.regions.get(key)
         if extent and extent[1] >= need:
@@ -92,10 +92,10 @@ class Vault:
     """One process's vault file, mapped.
 
     Args:
-        path: of the file.
-        capacity_blocks: of the copy, if the vault is made.
+        path: path of the file.
+        capacity_blocks: capacity of the copy, if the vault is made.
         group_size: members of a group.
-        create: make it, empty.
+        create: make an empty vault.
     """
 
     def __init__(
@@ -105,26 +105,26 @@ class Vault:
         self.left: list[Handle] = []
         self.c = vaults.open_vault(path, capacity_blocks, group_size, create=create)
         self.extents = Extents()
-        # The extents before this version was begun, which may be undone and begun again.
+        # The extents from before this version was begun, since it may be undone and begun again.
         self.before: tuple[Version, Extents] | None = None
-        # Sizes in bytes of the regions that the version being staged has so far, and the blocks
-        # that its stage may take.
+        # For the version that is being staged: sizes in bytes of its regions so far, and how many
+        # blocks its stage may take.
         self.open_sizes: dict[Any, int] = {}
         self.open_blocks = 0
-        # For each region the version by which its bytes have changed last, or were undone.
+        # For each region, the version in which its bytes last changed or were undone.
         self.changed: dict[Any, Version] = {}
 
     def undone(self, version: Version) -> None:
-        """Go back to the map of this version, since what was staged after it is undone."""
+        """Go back to the map of this version, since everything staged after it is undone."""
         if self.before and self.before[0] > version:
             self.extents, self.before = self.before[1], None
 
     def renew(self, path: Path) -> None:
         """Become an empty vault, with a new file in place of the one at `path`.
 
-        Processes that have mapped the old file keep it, and views of it are good until `release`.
+        Processes that have mapped the old file keep it, and views of it are valid until `release`.
         """
-        self.reserve(0)  # waits until no memory is taken ahead any more
+        self.reserve(0)  # waits until no memory is being allocated ahead
         self.left.append(self.c)
         path.unlink()
         self.c = vaults.open_vault(path, *self.sizes, create=True)
@@ -141,31 +141,31 @@ class Vault:
             vaults.close(self.left.pop())
 
     def reserve(self, count: int, *, staging: int = 0) -> None:
-        """Take memory for so many blocks of the copy and, for staging, of deltas."""
+        """Allocate memory for so many blocks of the copy and, for `staging`, of deltas."""
         vaults.reserve(self.c, count, staging)
 
     def reserve_ahead(self, count: int, *, staging: int = 0) -> None:
-        """Take that memory in threads while the program computes, as far as there is some."""
+        """Allocate this memory in threads while the program computes, as far as there is some."""
         vaults.ahead(self.c, count, staging)
 
     def bytes_at(self, block: int, size_bytes: int) -> Buffer:
-        """View of bytes of the committed copy, from a block on."""
+        """Return a view of bytes of the committed copy, from a block on."""
         return vaults.copy_view(self.c, block, size_bytes)
 
     # -- what travels between nodes -----------------------------------------------------------
 
     @property
     def words(self) -> VaultWords:
-        """The vault's versions and steps, as others read them."""
+        """Return the vault's versions and steps, as others read them."""
         return vaults.words(self.c)
 
     @property
     def used(self) -> int:
-        """Blocks of the copy that are in use."""
+        """Return the number of blocks of the copy that are in use."""
         return vaults.used(self.c)
 
     def versions(self, kind: str) -> set[Version]:
-        """Versions to which the vault can be brought, if an ended launch has left it.
+        """Return the versions to which the vault can be brought if an ended launch has left it.
 
         Args:
             kind: "slot" or "checksum".
@@ -176,18 +176,19 @@ class Vault:
         return {words.version, max(words.version, words.complete)}
 
     def staged_blocks(self) -> Blocks:
-        """Numbers of the blocks that are staged, (n,) uint32, a view."""
+        """Return the numbers of the staged blocks, (n,) uint32, a view."""
         return vaults.staged_blocks(self.c)
 
     def stage_bytes(self, first: int, count: int) -> Buffer:
-        """View of staged blocks first .. first + count - 1."""
+        """Return a view of staged blocks first .. first + count - 1."""
         return vaults.stage_view(self.c, first, count)
 
     def expect(self, member: int, used: int, count: int) -> tuple[Blocks, Blocks]:
         """Announce a member's staged blocks to a parity.
 
         Returns:
-            Lists to write their numbers and checksums to, (count,) uint32 each, views.
+            Lists into which their numbers and checksums are to be written, (count,) uint32 each,
+            views.
         """
         return vaults.parity_expect(self.c, member, used, count)
 
@@ -202,24 +203,24 @@ class Vault:
         """Stage a checkpoint: copy what changed and leave the deltas for the checksum rank.
 
         Args:
-            version: that it will become.
+            version: the version that the checkpoint will be.
             regions: everything protected.
-            record: describes the regions, as `record.encode` takes it.
+            record: describes the regions, in the form that `record.encode` takes.
             seal: what the record is bound to.
             middle: called when about half is staged, for tests that kill the process there.
 
         Returns:
-            Bytes that are protected, and bytes in blocks that had changed.
+            The number of protected bytes, and of bytes in blocks that had changed.
 
         Raises:
-            CorruptVault: a block of the copy was damaged; what is staged now is worthless.
+            CorruptVault: a block of the copy was damaged, so the stage cannot be used.
         """
         self.begin_stage(version, regions, middle)
         return self.end_stage(record, seal)
 
     def begin_stage(self, version: Version, regions: Regions,
                     middle: Callable[[], None] = lambda: None) -> None:
-        """Begin to stage a checkpoint, by these regions; others and the record come later.
+        """Begin to stage a checkpoint with these regions; others and the record follow later.
 
         Args, Raises:
             See `stage`.
@@ -245,7 +246,7 @@ class Vault:
         self._stage_copies(places)
 
     def end_stage(self, record: dict[str, Any], seal: Seal) -> tuple[int, int]:
-        """Stage the record and block 0: the checkpoint that was begun is whole.
+        """Stage the record and block 0, which completes the checkpoint that was begun.
 
         Args, Returns, Raises:
             See `stage`.
@@ -271,7 +272,8 @@ class Vault:
         self.changed = {key: self.changed.get(key, version) for key in self.extents.regions}
 
     def _reserve_stage(self, places: Sequence[Place]) -> None:
-        """Take memory for copies of the version that is being staged, behind those before."""
+        """Allocate memory for copies of the version that is being staged, after the earlier
+        ones."""
         for _, _, size_bytes in places:
             self.open_blocks += blocks(size_bytes)
         self.reserve(self.extents.end, staging=self.open_blocks)
@@ -285,7 +287,7 @@ class Vault:
 
     def write(self, regions: Regions, record: dict[str, Any], seal: Seal,
               middle: Callable[[], None] = lambda: None) -> tuple[int, int]:
-        """Write a checkpoint over the one that is there, which cannot come back.
+        """Write a checkpoint over the existing one, which is lost.
 
         Args, Returns:
             See `stage`; here no region has clean bytes.
@@ -300,7 +302,7 @@ class Vault:
         return size_bytes, changed * BLOCK
 
     def _plan_regions(self, regions: Regions) -> list[Place]:
-        """Give blocks to regions; returns the copies that are to be made of them."""
+        """Give blocks to regions; return the copies that are to be made."""
         places = []
         for region in regions:
             self.open_sizes[region.key] = region.size_bytes
@@ -316,7 +318,7 @@ class Vault:
         return places
 
     def _plan_record(self, record: dict[str, Any], seal: Seal) -> tuple[bytes, bytes]:
-        """Give blocks to the record; returns it, and block 0, which tells where it is."""
+        """Give blocks to the record; return the record, and block 0, which tells where it is."""
         text = self._record(record, seal)
         at = self.extents.regions["record"][0]
         return text, HEAD.pack(MAGIC, at, len(text)).ljust(BLOCK, b"\0")
@@ -328,7 +330,7 @@ class Vault:
 
     def _each(self, places: Sequence[Place], function: Callable[[Handle, int, int, int], int],
               middle: Callable[[], None] = lambda: None) -> int:
-        """Call `vaults.stage` or `vaults.write` for each copy; returns the sum of its results."""
+        """Call `vaults.stage` or `vaults.write` for each copy; return the sum of the results."""
         total, vault = 0, self.c
         if not places:
             middle()
@@ -339,8 +341,8 @@ class Vault:
         return total
 
     def _record(self, record: dict[str, Any], seal: Seal) -> bytes:
-        # The record contains the map, which changes when the record gets blocks: so it gets them
-        # first and is encoded again then.
+        # The record contains the map, which changes when the record gets blocks. So it first gets
+        # its blocks, and is then encoded again.
         extents = self.extents
         now = records.encode({**record, "extents": extents.regions, "end": extents.end}, seal)
         extents.allocate("record", len(now) + 256)
@@ -368,10 +370,10 @@ class Vault:
         return records.decode(self.bytes_at(at, size_bytes)[:], seal)
 
     def bytes_of(self, key: Any, size_bytes: int) -> Buffer:
-        """View of a region's committed bytes."""
+        """Return a view of a region's committed bytes."""
         return self.bytes_at(self.extents.regions[key][0], size_bytes)
 
     def copy_out(self, key: Any, address: int, size_bytes: int) -> int:
-        """Copy a region's committed bytes to an address; returns how many differed there."""
+        """Copy a region's committed bytes to an address; return how many bytes differed there."""
         first, _ = self.extents.regions[key]
         return vaults.copy_out(self.c, first, address, size_bytes)
