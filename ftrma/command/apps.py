@@ -1,10 +1,10 @@
-"""Programs that come with ftrma: in the installed package, or in the checkout that it lies in."""
+"""Programs that come with ftrma: in the installed package, or in the checkout around it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-# Names of `ftrma demo`, and what each shows.
+# Names of the demonstrations of `ftrma demo`, and what each shows.
 DEMOS = {
     "fft": "a process of a parallel FFT is killed, and is replayed from the last checkpoint",
     "graph": "a graph loses half of its slots, without a checkpoint or a log",

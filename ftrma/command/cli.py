@@ -121,7 +121,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """Read the command line.
 
     Raises:
-        ValueError: with the word that is wrong.
+        ValueError: the command line is wrong; the text names the wrong word.
     """
     parser = build_parser()
     completion.answer(parser)
@@ -144,13 +144,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def configuration_of(arguments: argparse.Namespace) -> Configuration:
-    """The options from the command line, the environment and files, and where they come from."""
+    """Return the options from the command line, the environment and files, and where they come
+    from."""
     environ = {name: text for name, text in os.environ.items() if name != "FTRMA_JOB"}
     return configuration.configure(vars(arguments), environ, arguments.config)
 
 
 def choose_timeouts() -> None:
-    """Let the environment and files choose the time-outs of a command that runs no job."""
+    """Take the time-outs of a command that runs no job from the environment and files."""
     timeouts.choose(configuration.configure({}).options.timeout)
 
 
@@ -170,7 +171,8 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
     """Return the options of a run, or refuse a mistake that can be known before it starts.
 
     Raises:
-        ValueError: with the option or the variable, the value and the remedy.
+        ValueError: there is such a mistake; the text has the option or variable, the value and the
+            remedy.
     """
     from ..host import listening
     from ..launch.mpirun import on_one_node
@@ -227,10 +229,10 @@ def check_outputs(arguments: argparse.Namespace,
 
 
 def words_of(arguments: argparse.Namespace) -> list[str]:
-    """The words of the program, as `script.UserProgram` takes them.
+    """Return the words of the program, as `script.UserProgram` takes them.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no program.
     """
     if arguments.module is None:
         if arguments.script is not None:
@@ -245,10 +247,10 @@ def words_of(arguments: argparse.Namespace) -> list[str]:
 
 
 def refuse_changes(arguments: argparse.Namespace) -> None:
-    """Refuse options that cannot be chosen anew when a killed job goes on.
+    """Refuse options that cannot be changed when a killed job is resumed.
 
     Raises:
-        ValueError: with the first of the words.
+        ValueError: there are such options; the text names the first one.
     """
     found = [f"the script {arguments.script}"] if arguments.script else []
     found += ["-m"] if arguments.module else []
@@ -270,7 +272,7 @@ def word_of(arguments: argparse.Namespace, option: settings.Option) -> str | Non
 
 
 def resume(arguments: argparse.Namespace) -> int:
-    """Go on with a job as it was started; its output files and its end can be chosen anew."""
+    """Resume a job as it was started; its output files and its end can be changed."""
     from ..launch import supervisor
 
     refuse_changes(arguments)
@@ -333,7 +335,7 @@ def run_job(arguments: argparse.Namespace, options: Options) -> int:
     status = None
     try:
         status, stats = supervisor.run(options, words, arguments.stats or "", files)
-    except (FtrmaError, ValueError, OSError) as error:  # no mistake of the command line any more
+    except (FtrmaError, ValueError, OSError) as error:  # no mistakes of the command line now
         tell(f"error: {error}")
         return CATASTROPHE
     finally:
@@ -412,7 +414,7 @@ def main(argv: list[str] | None = None) -> Any:
         status = int(arguments.run(arguments))
     except SystemExit as end:  # after -h or --version
         status = int(end.code or 0)
-    except BrokenPipeError:  # the reader of the output has seen enough
+    except BrokenPipeError:  # the reader of the output has closed it
         status = 0
     except KeyboardInterrupt:
         tell("interrupted")

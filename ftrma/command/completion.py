@@ -1,8 +1,8 @@
 """Completion in shells: ``ftrma completion bash|zsh|fish``, by argcomplete and the parser's tables.
 
 The shell starts ``ftrma`` at each TAB, with the words so far in its environment. The words that an
-option takes follow from its metavar (``auto|causal|rollback``, ``FILE``, ``JOB``); so a new option
-is completed without a line here.
+option takes follow from its metavar (``auto|causal|rollback``, ``FILE``, ``JOB``), so a new option
+needs no code here.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .manpages import subparsers
 SHELLS = ("bash", "zsh", "fish")
 LINES = {"bash": 'eval "$(ftrma completion bash)"', "zsh": 'eval "$(ftrma completion zsh)"',
          "fish": "ftrma completion fish | source"}
-ASKED = "_ARGCOMPLETE"  # in the environment of a process that a shell has asked
+ASKED = "_ARGCOMPLETE"  # variable of a process that a shell has asked
 LACKING = "completion needs argcomplete: pip install 'ftrma[completion]'"
 DESCRIPTION = f"""Print what lets a shell complete the words of ftrma. In the file that the shell
 reads at its start: {LINES['bash']}, with zsh in bash's place too, or, in fish: {LINES['fish']}."""
-Way = Callable[..., Iterable[str]]  # words by their beginning, as argcomplete calls it
+Way = Callable[..., Iterable[str]]  # returns words by their beginning, as argcomplete calls it
 
 
 def add_parser(commands: Any) -> None:
@@ -77,10 +77,10 @@ def answer(parser: argparse.ArgumentParser) -> None:
 
 
 def attach(parser: argparse.ArgumentParser, ways: Mapping[str, Way]) -> None:
-    """Say of each option, and of each other word, how it is completed.
+    """Set for each option, and for each other word, how it is completed.
 
     Args:
-        ways: by the parts of metavars. A part in small letters, beside others, is a word itself.
+        ways: by the parts of metavars. A part in small letters, beside others, is itself a word.
     """
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction) or action.choices:
@@ -103,7 +103,7 @@ def commands_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 
 def all_of(ways: Sequence[Way]) -> Way:
-    """Return a way that has the words of several."""
+    """Return a way that combines the words of several."""
     return lambda prefix, **more: [word for way in ways for word in way(prefix, **more)]
 
 
@@ -113,7 +113,7 @@ def words(known: Callable[[], Iterable[str]]) -> Way:
 
 
 def behind_a_script(files: Way) -> Way:
-    """Return a way for the program's own words, which there are none of before the program."""
+    """Return a way for the program's own words; there are none before the program is named."""
     return lambda prefix, **more: (
         files(prefix, **more) if getattr(more["parsed_args"], "script", None) else [])
 

@@ -6,7 +6,7 @@ output, their ``--stats``, their final memory). All expectations are checked, an
 0 only if all came true.
 
 The runs are started outside of the current directory, so that no package there is taken for the
-installed one, and without the user's ``FTRMA_*`` variables, so that all demos are alike.
+installed one, and without the user's ``FTRMA_*`` variables, so that all demos give the same result.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from ..settings.configuration import NONE
 from ..settings.options import CONFIG_VARIABLE
 from . import apps
 
-SLOTS, SPARES, ITERATIONS = 4, 1, 6  # of the demo; iterations are those of class S
+SLOTS, SPARES, ITERATIONS = 4, 1, 6  # of the demo; class S has so many iterations
 VICTIM, FENCE = 2, 18  # the slot that dies, and the number of its fence
-FENCES = 4  # of ft.py per transform: it has two transposes, each between two fences
-BEFORE = 2  # transforms before the first iteration: warm-up, start field
+FENCES = 4  # of ft.py in each transform: it has two transposes, each between two fences
+BEFORE = 2  # transforms before the first iteration: warm-up and start field
 SAFEPOINTS = 4  # up to the one at the top of the first iteration
 CLI = "from ftrma.command.cli import main; main()"  # needs no console script on PATH
 
 
 class DemoStopped(Exception):
-    """The demo cannot go on; the text says why, in words."""
+    """The demo cannot go on; the text says why."""
 
 
 @dataclass
@@ -113,7 +113,7 @@ def say(what: str, text: str) -> None:
 
 
 def said(verified: Any) -> str:
-    """Say in words what a program found of its checksums."""
+    """Say in words what a program found out about its checksums."""
     return "as published by NPB" if verified is True else f"NOT as published ({verified})"
 
 
@@ -122,7 +122,8 @@ def mebibytes(size_bytes: float) -> str:
 
 
 def iteration_of_kill() -> int:
-    """Iteration of FT in which the victim's fence lies; it counts fences from the program's top."""
+    """Return the iteration of FT with the victim's fence, which is counted from the program's
+    top."""
     return (FENCE - 1) // FENCES - BEFORE + 1
 
 
@@ -168,7 +169,7 @@ def tell_redundancy(stats: dict[str, Any]) -> None:
 
 
 def unexpected(calm: DemoRun, struck: DemoRun) -> Iterator[str]:
-    """Yield all that is not as expected, in words."""
+    """Yield everything that is not as expected, in words."""
     for name, run in (("undisturbed run", calm), ("run with the kill", struck)):
         if run.report["verified"] is not True:
             yield f"{name}: its checksums are not those that NPB publishes"
@@ -232,10 +233,10 @@ def run_ft(program: Path, directory: Path, options: list[str], verbose: bool) ->
 
 
 def run_verbosely(words: list[str], directory: Path, verbose: bool) -> Outcome:
-    """Run ``ftrma`` with these words in `directory` to its end, and show it if that is wanted.
+    """Run ``ftrma`` with these words in `directory` to its end, and show it if `verbose`.
 
     Raises:
-        DemoStopped: it did not end, or not well.
+        DemoStopped: it did not end, or ended with an error.
     """
     if verbose:
         say("$", shlex.join(["ftrma", *words]))
@@ -280,7 +281,7 @@ def run_ftrma(words: list[str], directory: Path) -> Outcome:
 
 
 def end(child: subprocess.Popen[str]) -> None:
-    """End a child that runs on; it is asked first, so that a supervisor can end its job."""
+    """End a child that goes on running; it is first asked, so that a supervisor can end its job."""
     child.terminate()
     try:
         child.wait(timeout=10)

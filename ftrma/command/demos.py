@@ -1,8 +1,8 @@
 """The command ``ftrma demo``: one of three demonstrations; each kills processes and compares.
 
 ``fft`` is in `demo`. The two others show frameworks: a graph that loses half of its slots and has
-neither a checkpoint nor a log, and a tree search whose places die. All that is printed was measured
-in the runs, and the exit status is 0 only if all came true.
+neither a checkpoint nor a log, and a tree search whose places die. Everything that is printed was
+measured in the runs, and the exit status is 0 only if all expectations came true.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from . import demo
 from .demo import DemoStopped, say
 
 GRAPH, SLOTS, AT = "rmat:14", 4, 3  # the graph; slots; the round in which slots die
-DEPTH, COMMIT = 9, 3  # of the tree; a place dies at its so many-th commit
+DEPTH, COMMIT = 9, 3  # depth of the tree; number of the commit at which a place dies
 LOST: tuple[tuple[int, ...], ...] = ((), (1,), (1, 3))  # slots, or places, that die in a run
 BAR = "#"
 
 
 def demonstrate(name: str, verbose: bool) -> int:
-    """Run a demonstration; the result is the exit status.
+    """Run a demonstration, and return the exit status.
 
     Args:
         name: one of `apps.DEMOS`.
@@ -41,7 +41,7 @@ def demonstrate(name: str, verbose: bool) -> int:
 
 
 def graph(directory: Path, verbose: bool) -> int:
-    """Lose up to half of the slots of a graph, and come to the same components."""
+    """Lose up to half of the slots of a graph, and find the same components."""
     say("program", f"connected components of {GRAPH} on {SLOTS} slots, by Phoenix: no checkpoint, "
         "no log")
     say("the kills", f"SIGKILL in round {AT}; a lost slot's vertices begin anew, all others stay")
@@ -84,7 +84,7 @@ def search(directory: Path, verbose: bool) -> int:
 def run(
     words: list[str], kills: Sequence[str], directory: Path, verbose: bool
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Run a command of a framework; what it has printed, and its statistics."""
+    """Run a command of a framework; return what it has printed, and its statistics."""
     stats = directory / "stats.json"
     words = [*words, *(word for rule in kills for word in ("--kill", rule)), "--stats", str(stats)]
     outcome = demo.run_verbosely(words, directory, verbose)
@@ -99,13 +99,13 @@ def named(lost: Sequence[int]) -> str:
 
 
 def deaths(stats: dict[str, Any], lost: Sequence[int]) -> list[str]:
-    """Say so if others have died than were to die."""
+    """Say whether other processes have died than were to die."""
     died = sorted(failure.get("slot", -1) for failure in stats["failures"])
     return [] if died == [*lost] else [f"{named(lost)} were to die, and {named(died)} did"]
 
 
 def conclude(surprises: Sequence[str], well: str) -> int:
-    """Tell the end of a demonstration, and return its status."""
+    """Print the result of a demonstration, and return its status."""
     for surprise in surprises:
         say("surprise", surprise)
     say("result", "not as it must be" if surprises else well)

@@ -1,6 +1,6 @@
 """Hooks by which mkdocs makes a site of the pages (``ftrma/docs/site/mkdocs.yml``).
 
-The pages are written for a terminal, too. So the site adds what a terminal lacks: links where a
+The pages are also written for a terminal. So the site adds what a terminal lacks: links where a
 page is named by its path, drawings as SVG, and pages about the names that programs use.
 
 mkdocs loads this file by its path, outside of the package.
@@ -16,7 +16,7 @@ from ftrma.command import drawings, reference
 from ftrma.command.helping import DOCS, title
 
 PAGE = re.compile(r"`ftrma/docs/([\w-]+)\.md`")
-BARRED = re.compile(r"`([^`\n]*\\\|[^`\n]*)`")  # with bars that end no cell of a table
+BARRED = re.compile(r"`([^`\n]*\\\|[^`\n]*)`")  # code with bars that do not end a cell of a table
 NAME = re.compile(r"`ftrma help (ftrma[\w.]*)`")
 
 
@@ -58,7 +58,7 @@ def named(match: re.Match[str]) -> str:
 
 
 def drawn(part: str) -> str:
-    """Return a block of text that is a drawing as a figure of HTML; any other as it is."""
+    """Return a drawing as an HTML figure, and any other block of text unchanged."""
     match = drawings.BLOCK.fullmatch(part)
     if not match:
         return part

@@ -1,9 +1,10 @@
-"""The command ``ftrma doctor``: checks if this machine can run protected jobs, else what helps.
+"""The command ``ftrma doctor``: checks whether this machine can run protected jobs; else says what
+helps.
 
-Each check prints one line: ``ok`` with the finding, or ``FAIL`` with the remedy; a ``note`` stops
-nothing. A check that loads or starts MPI runs in a child process with a time limit, because a
-broken installation crashes or hangs more often than it raises. The last check is the only proof: a
-job of two slots loses one and must come back.
+Each check prints one line: ``ok`` with the finding, or ``FAIL`` with the remedy; a ``note`` does
+not prevent jobs. A check that loads or starts MPI runs in a child process with a time limit,
+because a broken installation crashes or hangs more often than it raises an error. Only the last
+check is a proof: a job of two slots loses one and must recover.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ from ..native import library
 from ..settings.configuration import NONE
 from ..settings.options import CONFIG_VARIABLE
 
-SLOW_S = 10.0  # a launcher that takes longer has trouble, mostly with host names
-FIRST_USER = 1000  # users below are the system's own, in logind's view
+SLOW_S = 10.0  # a launcher that takes longer has a problem, mostly with host names
+FIRST_USER = 1000  # for logind, users below this are the system's own
 SMALL_BYTES = 512 << 20  # containers often have 64 MiB of /dev/shm
-JOB = 4  # slots of the job that the cores are compared with; 1 checksum rank, 1 spare beside them
+JOB = 4  # slots of the job that the cores are compared with; it also has 1 checksum rank, 1 spare
 UNCHECKED = "not checked before what is missing above is there"
 CLI = "from ftrma.command.cli import main; main()"  # needs no console script on PATH
 
@@ -45,11 +46,11 @@ Found = tuple[str, str]  # "ok", "note" or "FAIL"; and what to say
 
 
 def doctor(*, as_json: bool = False, mpirun: str = "", bind: str = "") -> int:
-    """Check this machine and print what was found, each finding at once; or all as JSON.
+    """Check this machine and print each finding at once, or all findings as JSON.
 
     Args:
-        mpirun: options of the launcher, which name other hosts; those are checked, too.
-        bind: where to listen for them, as of ``--bind``.
+        mpirun: options of the launcher that name other hosts, which are checked, too.
+        bind: where to listen for them, as given by ``--bind``.
 
     Returns:
         Exit status: 0 if protected jobs run here.
@@ -86,7 +87,7 @@ def findings(words: list[str], bind: Bind) -> Iterator[nodechecks.Finding]:
 
 
 def checks(directory: Path) -> list[tuple[str, Callable[[], Found]]]:
-    """All checks, in the order in which one builds on the other."""
+    """Return all checks, in an order in which each can build on the ones before."""
     found: dict[str, Any] = {}  # findings of the first checks, for those that build on them
     return [
         ("Python", check_python),
@@ -166,11 +167,11 @@ def check_ulfm(directory: Path, found: dict[str, Any]) -> Found:
 
 
 def judge_ulfm(name: str, revoke: bool, built: bool, told: str) -> Found:
-    """Judge if failures can be repaired in place.
+    """Judge whether failures can be repaired in place.
 
     Args:
-        revoke: the loaded library has MPIX_Comm_revoke.
-        built: the header that ftrma was built with had it.
+        revoke: whether the loaded library has MPIX_Comm_revoke.
+        built: whether the header with which ftrma was built had it.
         told: output of ompi_info; empty if there is none.
     """
     if revoke and built and not told.startswith("no"):
@@ -230,7 +231,7 @@ def check_interposition(directory: Path, found: dict[str, Any]) -> Found:
     return "ok", f"{words[2]} calls of MPI pass through ftrma, in 2 of 2 processes"
 
 
-# Holds memory that another process reads, as a slot holds a window from Create.
+# This process holds memory that another process reads, as a slot holds a window from Create.
 OWNER = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(0x59616d61, ctypes.c_ulong(2**64 - 1), 0, 0, 0)  # as every ftrma process
@@ -241,7 +242,7 @@ sys.stdin.read()
 
 
 def check_process_vm() -> Found:
-    """Read memory of a sister process by the call that windows from Create are read with."""
+    """Read memory of another process by the call that reads windows from Create."""
     with subprocess.Popen(
         [sys.executable, "-c", OWNER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as owner:
@@ -292,10 +293,10 @@ def check_shared_memory() -> Found:
 
 
 def check_logind(root: Path = Path("/"), uid: int | None = None) -> Found:
-    """Check if logind would remove a user's shared memory while jobs still need it.
+    """Check whether logind would remove a user's shared memory while jobs still need it.
 
     Args:
-        root: of the file system; uid: of the user, None: this one.
+        root: root of the file system; uid: the user's id, None: this user's.
 
     Source: logind.conf(5), RemoveIPC.
     """
@@ -355,7 +356,8 @@ if comm.rank == 0:
 
 
 def check_recovery(directory: Path, found: dict[str, Any]) -> Found:
-    """Kill slot 1 of 2 in the sixth of ten steps; it must come back in place with a right sum."""
+    """Kill slot 1 of 2 in the sixth of ten steps; it must be recovered in place, with the right
+    sum."""
     if not found.keys() >= {"mpi", "launcher"}:
         return "FAIL", UNCHECKED
     program, stats_file = directory / "program.py", directory / "stats.json"
@@ -394,7 +396,7 @@ def run_child(command: list[str], directory: Path, extra: dict[str, str] | None 
     """Run a command in `directory`, away from the user's own settings.
 
     Raises:
-        FtrmaError: it took longer than `timeouts.DOCTOR`; it has been ended, and its job with it.
+        FtrmaError: it took longer than `timeouts.DOCTOR`, and was ended together with its job.
     """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("FTRMA_")}
     environment[CONFIG_VARIABLE] = NONE
@@ -405,7 +407,7 @@ def run_child(command: list[str], directory: Path, extra: dict[str, str] | None 
         try:
             output, errors = child.communicate(timeout=timeouts.DOCTOR.s)
         except subprocess.TimeoutExpired:
-            child.terminate()  # a supervisor takes its job along
+            child.terminate()  # a supervisor ends its job as well
             try:
                 child.wait(timeout=10)
             except subprocess.TimeoutExpired:

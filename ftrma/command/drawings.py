@@ -21,10 +21,10 @@ import html
 import re
 from collections.abc import Iterator
 
-WIDTH, HEIGHT = 8, 18  # of a character, in px
+WIDTH, HEIGHT = 8, 18  # size of a character, in px
 BLOCK = re.compile(r"(?ms)^```drawing +(.*?)\n(.*?)^```$")
 Grid = list[str]
-HEADS = {"<": (-1, 0), ">": (1, 0), "^": (0, -1), "v": (0, 1)}  # the way that an arrow points
+HEADS = {"<": (-1, 0), ">": (1, 0), "^": (0, -1), "v": (0, 1)}  # where an arrow points
 JOINED = {"<": "-+<", ">": "-+>", "^": "|+^*X", "v": "|+v*X"}  # what a corner is joined to there
 
 
@@ -37,7 +37,7 @@ def svg(title: str, text: str) -> str:
     """Return a drawing as an element of HTML.
 
     Raises:
-        ValueError: a line ends in the middle of nothing; with its place.
+        ValueError: a line ends at nothing; the text has its place.
     """
     rows = text.expandtabs().splitlines()
     width = max(map(len, rows), default=0)
@@ -93,7 +93,7 @@ def element(grid: Grid, x: int, y: int, character: str) -> str:
 
 
 def at(grid: Grid, x: int, y: int) -> str:
-    """Return a character of the grid; a space beside it."""
+    """Return a character of the grid; a space outside of it."""
     return grid[y][x] if 0 <= y < len(grid) and 0 <= x < len(grid[y]) else " "
 
 
@@ -108,7 +108,7 @@ def beside_words(row: str, x: int) -> bool:
 
 
 def line(grid: Grid, x: int, y: int, ways: str) -> str:
-    """Return lines from the middle of a character to its borders, by the heads of arrows there."""
+    """Return lines from the middle of a character to its borders, in the given directions."""
     ends = (((x + 0.5 + dx / 2) * WIDTH, (y + 0.5 + dy / 2) * HEIGHT)
             for dx, dy in (HEADS[way] for way in ways))
     begin = f"M{(x + 0.5) * WIDTH:g} {(y + 0.5) * HEIGHT:g}"

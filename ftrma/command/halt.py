@@ -67,10 +67,10 @@ def command_halt(arguments: argparse.Namespace) -> int:
 
 
 def find(name: str) -> Path:
-    """The directory of a living job of this user.
+    """Return the directory of a living job of this user.
 
     Raises:
-        ValueError: there is none of this name, it is another user's, or dead.
+        ValueError: there is no job of this name, or it is another user's, or dead.
     """
     from ..host.nodedirectory import why_foreign
     from ..launch import deadjobs
@@ -91,14 +91,14 @@ def find(name: str) -> Path:
 
 
 def named(jobs: list[Path]) -> str:
-    """Name the jobs that live, in words."""
+    """Name the living jobs, in words."""
     if not jobs:
         return "no job of yours lives here"
     return f"of yours there {'is' if len(jobs) == 1 else 'are'} {', '.join(j.name for j in jobs)}"
 
 
 def moment_of(text: str | None) -> float:
-    """Seconds since 1970 of ``--after``; 0: it was not given."""
+    """Return the time of ``--after`` in seconds since 1970; 0: it was not given."""
     if text is None:
         return 0.0
     limit, now = TimeLimit.parse("--after", text), time.time()
@@ -109,12 +109,12 @@ def moment_of(text: str | None) -> float:
 
 
 def count_of(text: str | None) -> int:
-    """Checkpoints of ``--checkpoints``; 0: it was not given."""
+    """Return the number of ``--checkpoints``; 0: it was not given."""
     return 0 if text is None else values.whole("--checkpoints", text, 1, MOST_CHECKPOINTS)
 
 
 def await_answer(directory: Path, request: Any) -> int:
-    """Wait until the supervisor has taken the request, and say what it makes of it."""
+    """Wait until the supervisor has taken the request, and say what it will do."""
     from ..launch import haltrequests
 
     deadline = time.monotonic() + timeouts.HALT.s
@@ -123,7 +123,7 @@ def await_answer(directory: Path, request: Any) -> int:
         if state and state.request and state.request.number == request.number:
             outfile.say(f"{directory.name}: {in_words(state)}")
             return 0
-        if not (directory / haltrequests.REQUEST).exists():  # it is taken, and the job over
+        if not (directory / haltrequests.REQUEST).exists():  # it was taken, and the job is over
             outfile.say(f"{directory.name}: ends")
             return 0
         time.sleep(LOOK_S)
@@ -132,7 +132,7 @@ def await_answer(directory: Path, request: Any) -> int:
 
 
 def list_jobs(jobs: list[Path]) -> int:
-    """Show which ends jobs have in mind."""
+    """Show which ends are planned for jobs."""
     from ..launch import haltrequests
 
     lines = [f"{job.name}: {in_words(state)}" for job in jobs
@@ -142,7 +142,7 @@ def list_jobs(jobs: list[Path]) -> int:
 
 
 def in_words(state: Any) -> str:
-    """Say which ends a job has in mind."""
+    """Say which ends are planned for a job."""
     request, now, found = state.request, time.time(), []
     if request and request.now:
         return "ends at once"

@@ -18,7 +18,7 @@ from . import drawings
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PATH = re.compile(r"`ftrma/docs/([\w-]+)\.md`")
 TABLE = re.compile(r"(?m)(?:^\|.*\n)+")
-INDENT = 6 * " "  # of what a list has behind the first cell of a row
+INDENT = 6 * " "  # indentation of a list's text after the first cell of a row
 DESCRIPTION = """Print a page of the documentation, a command's options, or what a name means that
 programs use, such as ftrma.protect; without a word, list them. With --man, write the manual pages
 of all commands into a directory, such as ~/.local/share/man/man1."""
@@ -42,7 +42,7 @@ def command_help(arguments: argparse.Namespace) -> int:
     """Print or write what is asked for.
 
     Raises:
-        ValueError: there is no such page or directory; with the remedy.
+        ValueError: there is no such page or directory; the text has the remedy.
     """
     from . import manpages, reference
 
@@ -82,7 +82,7 @@ def command_help(arguments: argparse.Namespace) -> int:
 
 
 def of_name(word: str) -> str | None:
-    """Return what is told of a name that programs use; None if there is no such name."""
+    """Return the text about a name that programs use; None if there is no such name."""
     from . import reference
 
     try:

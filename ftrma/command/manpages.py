@@ -30,7 +30,7 @@ def pages(parser: argparse.ArgumentParser) -> dict[str, str]:
     """Return the text of each page by its file's name.
 
     Args:
-        parser: of ``ftrma``, with a parser for each command.
+        parser: the parser of ``ftrma``, with a parser for each command.
     """
     commands = subparsers(parser)
     assert commands
@@ -56,7 +56,7 @@ def page(
     """Return one page.
 
     Args:
-        purpose: in a few words. others: pages to see. commands: names and purposes.
+        purpose: its purpose in a few words. others: related pages. commands: names and purposes.
     """
     lines = [f'.TH "{name.upper()}" 1 "" "{NAME} {VERSION}" "User Commands"',
              ".SH NAME", f"{text(name)} \\- {text(purpose)}",
@@ -100,7 +100,7 @@ def section(title: str, parser: argparse.ArgumentParser, *, options: bool) -> It
 
 
 def surroundings() -> Iterator[str]:
-    """Yield what a run has to do with beside its command line."""
+    """Yield the lines about exit status, environment and files."""
     yield ".SH EXIT STATUS"
     for status, meaning in STATUSES:
         yield from (".TP", f"\\fB{text(status)}\\fR", text(meaning))

@@ -1,4 +1,4 @@
-"""Words that are no command line: what is said of them, and a parser that raises it."""
+"""Wrong command lines: messages about them, and a parser that raises these as exceptions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..host import outfile
 
 
 class Misuse(ValueError):
-    """Words that are no command line; `usage` shows a right one in one line."""
+    """A wrong command line; `usage` shows a right one in one line."""
 
     def __init__(self, message: str, usage: str) -> None:
         super().__init__(message)
@@ -18,7 +18,7 @@ class Misuse(ValueError):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that takes options in full only, and raises its complaints as exceptions."""
+    """A parser that accepts only complete options, and raises its complaints as exceptions."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more, allow_abbrev=False)
@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
         raise Misuse(f"{message}; see {self.prog} -h", self.format_usage())
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        outfile.say(message.rstrip("\n"))  # argparse would not tell that it cannot write
+        outfile.say(message.rstrip("\n"))  # argparse would not report that it cannot write
 
 
 def unknown_command(parser: argparse.ArgumentParser, word: str) -> str:
@@ -39,14 +39,14 @@ def unknown_command(parser: argparse.ArgumentParser, word: str) -> str:
 
 
 def value_lacking(flag: str, argv: list[str]) -> str:
-    """Say that an option has no value, or one that looks like an option."""
+    """Say that an option has no value, or a value that looks like an option."""
     word = next(iter(argv[argv.index(flag) + 1 :]), "") if flag in argv else ""
     way = f"as it begins with '-', write {flag}={word}" if word else "give one"
     return f"{flag}{f' {word}' * bool(word)}: a value is expected; {way}"
 
 
 def refuse_unknown(parser: argparse.ArgumentParser, command: str, unknown: list[str]) -> None:
-    """Name the words that a command does not know, and the option that is nearest."""
+    """Name the words that a command does not know, and the nearest option."""
     (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     of_command = commands.choices[command]
     known = [flag for flag in of_command._option_string_actions if flag.startswith("--")]
@@ -64,9 +64,9 @@ def refuse_empty(arguments: argparse.Namespace) -> None:
 
 
 def restore_dashes(arguments: argparse.Namespace, argv: list[str]) -> None:
-    """Give the program back a ``--`` of its arguments, which argparse takes for its own.
+    """Restore a ``--`` among the program's arguments, which argparse has taken for its own.
 
-    It takes one behind a script, and one behind ``-m``, where the next word looks like a script.
+    It takes one after a script, and one after ``-m``, where the next word looks like a script.
     """
     if arguments.module:
         at = next((i for i, word in enumerate(argv) if word == "-m"

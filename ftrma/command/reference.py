@@ -1,6 +1,7 @@
 """Pages about the names that programs use, made from their docstrings.
 
-``ftrma help ftrma.graph`` prints one, and the site has all of them, so no page of them is kept.
+``ftrma help ftrma.graph`` prints such a page, and the site has all of them. They are made when they
+are needed, and not kept.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def page(name: str) -> str:
     """Return the page, in Markdown, about a module or one of its names.
 
     Args:
-        name: such as ``ftrma.graph`` or ``ftrma.graph.Engine``.
+        name: a name such as ``ftrma.graph`` or ``ftrma.graph.Engine``.
 
     Raises:
         LookupError: there is no such name.
@@ -51,12 +52,12 @@ def page(name: str) -> str:
 
 
 def names() -> list[str]:
-    """List all modules and their names, to find one that is near to a wrong one."""
+    """List all modules and their names, in which the nearest to a wrong name is looked for."""
     return [*MODULES, *(f"{module}.{word}" for module in MODULES for word in public(found(module)))]
 
 
 def found(module: str) -> Any:
-    """Return a module, or what a front calls by its name, such as ``ftrma.apgas.glb``."""
+    """Return a module, or what a front module offers by its name, such as ``ftrma.apgas.glb``."""
     try:
         return import_module(module)
     except ModuleNotFoundError:
@@ -95,7 +96,7 @@ def entry(name: str, thing: Any, level: int) -> Iterator[str]:
 
 
 def members(name: str, cls: type, level: int) -> Iterator[str]:
-    """Yield the lines about the public methods and properties of a class, its bases' too."""
+    """Yield the lines about the public methods and properties of a class, including its bases'."""
     seen: set[str] = set()
     for base in cls.__mro__:
         if not base.__module__.startswith("ftrma"):

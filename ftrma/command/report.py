@@ -34,7 +34,7 @@ def report(arguments: argparse.Namespace) -> int:
     safety = safety_of(arguments.machine, run) if arguments.machine else None
     try:
         outfile.write(arguments.output, reportpage.page(run, activity, safety))
-    except (KeyError, TypeError) as error:  # in parts that the page alone reads
+    except (KeyError, TypeError) as error:  # in parts that only the page reads
         raise ValueError(f"{arguments.stats}: these are no statistics of a run: {error}; "
                          f"{reportdata.REMEDY}") from None
     except OSError as error:
@@ -44,7 +44,7 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def safety_of(name: str, run: Any) -> dict[str, Any]:
-    """P_cf of a run's layout on a machine, by level of awareness.
+    """Return P_cf of a run's layout on a machine, by level of awareness.
 
     Returns:
         The machine's name, and for each level P_cf per day by each model; None if the layout does

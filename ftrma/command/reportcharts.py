@@ -1,7 +1,7 @@
 """Draws the pictures of a report, as SVG: the timeline, phases of recoveries, hold-ups, slots.
 
-Each function takes plain values and returns the text of one ``<svg>`` element. Colours are classes,
-which the page's style sheet gives for light and dark screens. Marks that would fall upon each other
+Each function takes plain values and returns the text of one ``<svg>`` element. Colours are classes
+that the page's style sheet defines for light and dark screens. Marks that would cover each other
 are drawn once, so that a picture stays small however long the run was.
 """
 
@@ -22,7 +22,7 @@ PLOT = WIDTH - LEFT - RIGHT
 LANE, GAP = 22, 12
 NICE_EACH_S = (60, 120, 300, 600, 1800, 3600, 7200, 4 * 3600, 12 * 3600, 86400)
 MOST_ROWS = 30  # recoveries in the picture of phases: the longest
-LEAST_PX = 2.0  # width of a mark, or it would not be seen
+LEAST_PX = 2.0  # least width of a mark, so that it can be seen
 
 
 class Scale:
@@ -35,7 +35,7 @@ class Scale:
         return LEFT + PLOT * min(max(at_s / self.total_s, 0.0), 1.0)
 
     def bar(self, begin_s: float, end_s: float) -> tuple[float, float]:
-        """Left end and width of a span, which can be seen."""
+        """Return the left end and width of a span, wide enough to be seen."""
         x = self.x(begin_s)
         width = max(self.x(end_s) - x, LEAST_PX)
         return min(x, LEFT + PLOT - width), width
@@ -46,7 +46,7 @@ class Scale:
 
 
 def nice_s(least: float) -> float:
-    """The smallest step on a clock that is no smaller, seconds."""
+    """Return the smallest usual step of a clock that is not below `least`, in seconds."""
     if least <= 30:
         return nice(least)
     days = math.ceil(least / 86400)
@@ -54,7 +54,7 @@ def nice_s(least: float) -> float:
 
 
 def nice(least: float) -> float:
-    """The smallest round number that is no smaller."""
+    """Return the smallest round number that is not below `least`."""
     power = 10.0 ** math.floor(math.log10(max(least, 1e-9)))
     return next(m * power for m in (1, 2, 5, 10) if m * power >= least * 0.999)
 
@@ -87,7 +87,7 @@ def axis(scale: Scale, top: float, bottom: float) -> Iterator[str]:
 
 
 def timeline(run: Run) -> str:
-    """The whole run: steps, time without progress, checkpoints, deaths, recoveries."""
+    """Draw the whole run: steps, time without progress, checkpoints, deaths, recoveries."""
     scale, y = Scale(run.total_s), 8.0
     parts: list[str] = []
     curve = steps(run)
@@ -104,7 +104,7 @@ def timeline(run: Run) -> str:
 
 
 def steps(run: Run) -> list[tuple[float, float]]:
-    """Points of the curve of steps over time, as far as checkpoints tell them."""
+    """Return points of the curve of steps over time, as far as checkpoints tell them."""
     at = {0: 0} | {taken.version: taken.step for taken in run.coordinated}
     found = [(run.entered[0][0], 0.0)] if run.entered else []
     events: list[tuple[float, int, bool]] = [
@@ -133,7 +133,7 @@ def progress(curve: Sequence[tuple[float, float]], scale: Scale, top: float) -> 
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-    """Leave out points that lie upon the one before; the last one stays."""
+    """Leave out points that coincide with the one before; the last point stays."""
     last: tuple[float, float] | None = None
     for i, point in enumerate(points):
         if last is None or abs(point[0] - last[0]) + abs(point[1] - last[1]) > 0.5 or (
@@ -143,7 +143,7 @@ def thinned(points: Sequence[tuple[float, float]]) -> Iterator[tuple[float, floa
 
 
 def time_lane(run: Run, scale: Scale) -> Iterator[str]:
-    """Yield what the time went to, but for checkpoints, which are too short to be seen."""
+    """Yield how the time was spent, except for checkpoints, which are too short to be seen."""
     yield rect(LEFT, 0, PLOT, LANE, "useful", f"useful: {lasting(run.useful_s)}")
     for kind in ("starting", "again", "recoveries"):
         for which, begin, end in run.spans:
@@ -153,7 +153,7 @@ def time_lane(run: Run, scale: Scale) -> Iterator[str]:
 
 
 def checkpoint_lane(taken: Sequence[Taken], scale: Scale) -> Iterator[str]:
-    """Yield a mark per checkpoint; where many fall together, one that counts them."""
+    """Yield a mark per checkpoint, or one mark with a number for many that coincide."""
     by_place: dict[tuple[int, str], list[Taken]] = {}
     for each in taken:
         by_place.setdefault((round(scale.x(each.at_s) / LEAST_PX), each.kind), []).append(each)
@@ -193,7 +193,7 @@ WORDS = {"useful": "useful", "starting": "starting", "checkpoints": "checkpoints
 
 
 def account(run: Run) -> str:
-    """One bar: what the time went to."""
+    """Draw one bar that shows how the time was spent."""
     scale, at_s, parts = Scale(run.total_s), 0.0, []
     for kind, seconds in (("useful", run.useful_s), *run.lost_s.items()):
         if seconds > 0:
@@ -206,7 +206,7 @@ def account(run: Run) -> str:
 
 
 def phases(run: Run) -> str:
-    """A bar per recovery, in its phases; of many the longest."""
+    """Draw a bar per recovery with its phases; of many recoveries, the longest ones."""
     rows = sorted(run.recoveries, key=lambda r: -r.seconds)[:MOST_ROWS]
     rows.sort(key=lambda r: r.at_s)
     scale = Scale(max(r.seconds for r in rows))
@@ -226,7 +226,7 @@ def phases(run: Run) -> str:
 
 
 def hold_ups(run: Run) -> str:
-    """A dot per checkpoint: for how long it held the program up."""
+    """Draw a dot per checkpoint that shows for how long it held the program up."""
     taken, height, top = run.coordinated, 130.0, 8.0
     scale, most = Scale(run.total_s), max(each.seconds for each in run.coordinated) or 1e-6
     step = nice_s(most / 3)
@@ -243,7 +243,7 @@ def hold_ups(run: Run) -> str:
 
 
 def bars(rows: Sequence[tuple[str, float, str]], limit: float | None = None) -> str:
-    """Horizontal bars with names and values in words; a line at `limit`."""
+    """Draw horizontal bars with names and values in words, and a line at `limit`."""
     most = max([limit or 0.0, *(value for _, value, _ in rows)]) or 1.0
     parts, room = [], PLOT - 110
     for i, (name, value, words) in enumerate(rows):
@@ -263,11 +263,11 @@ def bars(rows: Sequence[tuple[str, float, str]], limit: float | None = None) -> 
 
 def strips(levels: Sequence[Sequence[int]], palette: Sequence[tuple[int, int, int]],
            total_s: float) -> str:
-    """A strip per slot over time, as one picture of points.
+    """Draw a strip per slot over time, as one picture of points.
 
     Args:
         levels: for each slot, for each stretch of time, a number of a colour.
-        palette: red, green, blue of each number.
+        palette: red, green and blue of each number.
     """
     each = 16 if len(levels) <= 16 else max(3, 480 // len(levels))
     height, scale = each * len(levels), Scale(total_s)
@@ -281,7 +281,7 @@ def strips(levels: Sequence[Sequence[int]], palette: Sequence[tuple[int, int, in
 
 
 def png(levels: Sequence[Sequence[int]], palette: Sequence[tuple[int, int, int]]) -> bytes:
-    """A PNG picture with a palette, one point per number."""
+    """Make a PNG picture with a palette, with one point per number."""
     def chunk(kind: bytes, data: bytes) -> bytes:
         return (struct.pack(">I", len(data)) + kind + data
                 + struct.pack(">I", zlib.crc32(kind + data)))

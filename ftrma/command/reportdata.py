@@ -1,7 +1,7 @@
-"""Reads what a report is made of: the statistics of a run, checked field by field, and its account.
+"""Reads the input of a report: the statistics of a run, checked field by field, and its account.
 
-The statistics are those of ``ftrma run --stats``. A field that lacks, or is of another kind, is a
-mistake of the user's, who has given another file: one message, with the field and the remedy.
+The statistics are those of ``ftrma run --stats``. A missing field, or one of another kind, means
+that the user has given another file; it leads to one message, with the field and the remedy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ..host.values import read_bytes
 
-MOST_BYTES = 1 << 30  # of statistics: those of some million checkpoints
+MOST_BYTES = 1 << 30  # most bytes of statistics: some million checkpoints have so many
 REMEDY = "give the file that 'ftrma run --stats FILE' of this version has written"
 LOSSES = ("starting", "checkpoints", "recoveries", "again")
 PHASES = ("detect", "repair", "restore", "replay")
@@ -37,7 +37,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Recovered:
-    """A recovery, which was over at `at_s` and took `seconds` since the death."""
+    """A recovery that was over at `at_s` and had taken `seconds` since the death."""
 
     at_s: float
     kind: str
@@ -57,16 +57,16 @@ class Run:
     """A run.
 
     Attributes:
-        job, program: as ``ftrma run`` knew them; may be empty.
+        job, program: as ``ftrma run`` knew them; they may be empty.
         status: exit status.
         began: seconds since 1970. began_monotonic_s: on the machine's monotonic clock, as traces
             have it; None if it is not known.
         total_s, useful_s, share, lost_s: the account of its time; `lost_s` by `LOSSES`.
         entered: when the slots of each launch entered the program, and at which version.
-        deaths: when, and who.
-        spans: stretches without progress: kind, begin, end; recoveries, and work done again.
-        given_up: when hosts were lost: so many checksum ranks, and spares.
-        more: the statistics as they are.
+        deaths: time of each death, and who died.
+        spans: stretches without progress: kind, begin, end.
+        given_up: numbers of checksum ranks and of spares that were given up when hosts were lost.
+        more: the statistics themselves.
     """
 
     job: str
@@ -114,7 +114,8 @@ class Run:
         return [span for span in found if span[1] < span[2]]
 
     def taken_at(self, recovery: Recovered) -> float | None:
-        """When the checkpoint was taken to which a recovery went back; None: not known."""
+        """Return when the checkpoint was taken to which a recovery went back; None if it is not
+        known."""
         at = [taken.at_s for taken in self.coordinated
               if taken.version == recovery.version and taken.at_s <= recovery.at_s]
         if at:
@@ -146,7 +147,7 @@ def read(name: str) -> Run:
 
 
 def run_of(stats: Any) -> Run:
-    """Make a run of statistics; KeyError, TypeError or ValueError if they are none."""
+    """Make a run from statistics; KeyError, TypeError or ValueError if they are invalid."""
     if not isinstance(stats, dict):
         raise TypeError("they are no object")
     account = field(stats, "effective", dict)
@@ -181,12 +182,12 @@ def run_of(stats: Any) -> Run:
 
 
 def lacking(fewer: dict[str, Any], what: str) -> int:
-    """Processes of a role that a launch has less than the one before."""
+    """Return how many processes of a role a launch has less than the one before."""
     return int(field(fewer, f"{what}_before", int) - field(fewer, what, int))
 
 
 def who(death: dict[str, Any]) -> str:
-    """Name the process of a death."""
+    """Name the process that died."""
     role = next((role for role in ("slot", "checksum", "spare") if role in death), "process")
     host = f" on {death['host']}" if "host" in death else ""
     at = "" if death.get("place", "unknown") == "unknown" else f", at {death['place']}"
@@ -194,7 +195,7 @@ def who(death: dict[str, Any]) -> str:
 
 
 def field(of: dict[str, Any], name: str, kind: type[T]) -> T:
-    """A field of a kind; KeyError if it lacks, TypeError if it is of another kind."""
+    """Return a field of a kind; KeyError if it is missing, TypeError if it is of another kind."""
     value = of[name]
     if not isinstance(value, kind) or isinstance(value, bool):
         raise TypeError(f"{name} is {str(value)[:40]!r}")

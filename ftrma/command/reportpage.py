@@ -1,7 +1,7 @@
 """Writes a report: one HTML page that needs nothing else, no script and no network.
 
 The page's own policy forbids both, so that it can be sent to anybody and opened anywhere. All text
-of a run is escaped, since a reason or a program's name may hold anything.
+of a run is escaped, since a reason or a program's name may contain anything.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .reportdata import PHASES, Run, number
 from .reporttrace import LEVELS, SLOW, Activity, Pace
 from .status import lasting, size
 
-MOST_ROWS = 200  # of a table; the rest is counted
+MOST_ROWS = 200  # most rows of a table; the rest is counted
 DAY_SECONDS = 86400.0
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2328; --soft: #5c6870; --line: #d8dee2; --page: #fff;
@@ -75,7 +75,8 @@ image { image-rendering: pixelated }
 @media print { body { max-width: none } h2 { break-after: avoid } }
 """
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-# Shades of a slot's strip, from computing to in calls; live, then replayed.
+# Shades of a slot's strip, from computing to waiting in calls, while it is live and while it is
+# replayed.
 LIGHT, CALLS, REPLAY_LIGHT, REPLAY = (197, 232, 214), (31, 87, 138), (250, 224, 150), (190, 75, 20)
 
 
@@ -83,8 +84,9 @@ def page(run: Run, activity: Activity | None, safety: Mapping[str, Any] | None) 
     """Yield the text of the page.
 
     Args:
-        activity: of the run's trace; None if none was given.
-        safety: P_cf of the layout on a machine, see `report.safety_of`; None: no machine is named.
+        activity: summary of the run's trace; None if none was given.
+        safety: P_cf of the layout on a machine, see `report.safety_of`; None if no machine was
+            named.
     """
     name = run.program or run.job or "a run"
     yield (f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
@@ -116,7 +118,7 @@ def head(run: Run) -> str:
 
 
 def halted(run: Run) -> str:
-    """Say why a run ended before its program did, if it did."""
+    """Say why a run ended before its program did; empty if it did not."""
     halt = run.more.get("halt")
     if not isinstance(halt, dict):
         return ""
@@ -128,7 +130,7 @@ def halted(run: Run) -> str:
 
 
 def tiles(run: Run) -> str:
-    """The figures that operators ask for first."""
+    """Return the figures that operators ask for first."""
     taken, kinds = run.coordinated, Counter(r.kind for r in run.recoveries)
     held = f"held up {lasting(sum(each.seconds for each in run.checkpoints))} in all"
     repair = [r.seconds for r in run.recoveries]
@@ -324,7 +326,7 @@ def told_slow(run: Run) -> set[int]:
 
 
 def paces(paces: Sequence[Pace], slow: Sequence[Pace], source: str) -> str:
-    """Own time of a step, slot by slot, and those that are slow."""
+    """Return the own time of a step, slot by slot, and the slots that are slow."""
     if not paces:
         return "<p class=soft>No slot has passed enough safepoints to tell how long steps take.</p>"
     verdict = "No slot was much slower than the others."
@@ -346,7 +348,7 @@ def paces(paces: Sequence[Pace], slow: Sequence[Pace], source: str) -> str:
 
 
 def shades(first: Sequence[int], last: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Colours from one to another, as many as there are levels."""
+    """Return colours from one to another, as many as there are levels."""
     def mixed(i: int, part: int) -> int:
         return round(first[part] + (last[part] - first[part]) * i / (LEVELS - 1))
 
@@ -368,7 +370,7 @@ def key(entries: Sequence[tuple[str, str]]) -> str:
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = (),
           trusted: Sequence[int] = (), kind: str = "") -> str:
-    """An HTML table; cells are escaped, but for the columns in `trusted`."""
+    """Return an HTML table; cells are escaped, except in the columns in `trusted`."""
     def cell(tag: str, i: int, text: str) -> str:
         of = ' class="n"' if i in numbers else ""
         return f"<{tag}{of}>{text if i in trusted else escape(text)}</{tag}>"
@@ -383,7 +385,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence
 
 
 def clock(at: float) -> str:
-    """A time of day, in this machine's zone."""
+    """Return date and time of day, in this machine's time zone."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(at))
     except (OverflowError, ValueError, OSError):

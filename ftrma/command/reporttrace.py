@@ -1,8 +1,8 @@
-"""Sums a trace up for a report: what each slot did over time, and how long its steps took.
+"""Summarizes a trace for a report: what each slot did over time, and how long its steps took.
 
-A step is the time between two safepoints of a slot in one attempt; its own part is what it spent
-outside of all calls. A slot whose own part is much longer than the others' is slow: its core, its
-node or its share of the work is not like the others'. Times come from `trace.records`.
+A step is the time between two safepoints of a slot in one attempt; its own part is the time outside
+of all calls. A slot whose own part is much longer than that of the others is slow: its core, its
+node or its share of the work differs from the others'. Times come from `trace.records`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import numpy.typing as npt
 from ..trace import records
 from ..trace.records import LIVE, OWN_EVENTS, What
 
-BINS = 900  # stretches of time in the picture: about one a point
+BINS = 900  # stretches of time in the picture: about one per point
 LEVELS = 9  # shades between "computes" and "is in calls"
 ABSENT = 0
-SLOW = 1.5  # times the median of all slots
-LEAST_STEPS = 5  # a median of fewer tells nothing
+SLOW = 1.5  # so many times the median of all slots
+LEAST_STEPS = 5  # a median of fewer steps says nothing
 
 Times = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Steps of a slot: their number, and medians in seconds of the whole and of the own part."""
+    """Steps of a slot: their number, and the medians of the whole steps and of their own parts."""
 
     slot: int
     steps: int
@@ -41,11 +41,11 @@ class Activity:
     """A trace in short.
 
     Attributes:
-        levels: for each slot and stretch of time: `ABSENT` where it was not in the program; 1 (it
-            computes) to `LEVELS` (it is in calls of MPI all the time); and so on from LEVELS + 1
-            where it was replayed.
-        paces: of the slots that passed enough safepoints.
-        records: number in the trace.
+        levels: for each slot and stretch of time: `ABSENT` if it was not in the program; 1 (it
+            computes) to `LEVELS` (it is in calls of MPI all the time); the same from LEVELS + 1 on
+            if it was replayed.
+        paces: paces of the slots that passed enough safepoints.
+        records: number of records in the trace.
     """
 
     levels: Sequence[Sequence[int]]
@@ -54,7 +54,7 @@ class Activity:
 
     @property
     def slow(self) -> Sequence[Pace]:
-        """Slots whose steps took much more of their own time than the others'."""
+        """Return the slots whose steps took much more of their own time than the others'."""
         if len(self.paces) < 2:
             return []
         usual = float(np.median([pace.own_s for pace in self.paces]))
@@ -62,11 +62,11 @@ class Activity:
 
 
 def read(path: str, began_monotonic_s: float | None, total_s: float) -> Activity:
-    """Read a trace and sum it up.
+    """Read a trace and summarize it.
 
     Args:
         began_monotonic_s: when the run began, on the clock of the trace; None: not known.
-        total_s: of the run.
+        total_s: duration of the run.
 
     Raises:
         ValueError: it is no trace.
@@ -91,7 +91,7 @@ def shades(
     begin: Times, end: Times, replayed: npt.NDArray[np.bool_], entry: npt.NDArray[np.uint64],
     total_s: float,
 ) -> list[int]:
-    """The levels of one slot, see `Activity`.
+    """Return the levels of one slot, see `Activity`.
 
     Args:
         entry: number of the attempt of each call; between two attempts a slot does nothing.
@@ -112,7 +112,7 @@ def shades(
 
 
 def covered(begin: Times, end: Times, width: float) -> Times:
-    """Share of each stretch of time that is covered by spans, which may overlap."""
+    """Return the share of each stretch of time that is covered by spans, which may overlap."""
     first = np.clip(begin / width, 0, BINS)
     last = np.clip(end / width, 0, BINS)
     # The integral of the number of open spans, at the borders of the stretches.
@@ -123,14 +123,14 @@ def covered(begin: Times, end: Times, width: float) -> Times:
 
 
 def integral(points: Times, at: npt.NDArray[np.int64]) -> Times:
-    """At each place the sum of its distances to the sorted points before it."""
+    """Return for each place the sum of its distances to the sorted points before it."""
     count = np.searchsorted(points, at, side="right")
     sums = np.concatenate([[0.0], np.cumsum(points)])
     return np.asarray(at * count - sums[count], np.float64)
 
 
 def pace_of(slot: int, own: records.Records, begin: Times, end: Times) -> Pace | None:
-    """The steps of a slot; None if it has passed too few safepoints."""
+    """Return the steps of a slot; None if it has passed too few safepoints."""
     live = own["mode"] == LIVE
     own, begin, end = own[live], begin[live], end[live]
     at = np.flatnonzero(own["what"] == int(What.Safepoint))

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 from ..host import outfile
 from ..settings import options as settings
 
-if TYPE_CHECKING:  # they import NumPy, which no other command waits for
+if TYPE_CHECKING:  # they import NumPy, for which no other command has to wait
     from ..launch.resuming import RunFiles
 
 ACTIONS = ("list", "verify", "show")
 
 
 def claim(arguments: argparse.Namespace, options: settings.Options) -> RunFiles:
-    """Claim the directories that a run names; fill in what a resumed run does not say anew.
+    """Claim the directories that a run names; fill in the options that a resumed run does not give
+    again.
 
     Args:
-        options: of the run, not checked yet.
+        options: options of the run, not checked yet.
 
     Raises:
-        ValueError: one cannot be used.
+        ValueError: one of them cannot be used.
     """
     from ..launch import resuming
 
@@ -44,10 +45,10 @@ def claim(arguments: argparse.Namespace, options: settings.Options) -> RunFiles:
 
 
 def check(files: RunFiles, words: Sequence[str], options: settings.Options) -> None:
-    """Refuse a run that does not go with its files.
+    """Refuse a run that does not fit its files.
 
     Raises:
-        ValueError: with both, and the remedy.
+        ValueError: they do not fit; the text names both, and the remedy.
     """
     from ..launch import resuming
 

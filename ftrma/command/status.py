@@ -22,8 +22,8 @@ from ..host.nodedirectory import why_foreign
 from ..host.outfile import say, tell
 
 WATCH_EACH_S = (0.1, 3600.0)
-MANY = 32  # slots; of more than these, only those that stand out are shown
-CLEAR = "\x1b[H\x1b[2J\x1b[3J"  # of a terminal
+MANY = 32  # with more slots than this, only those that stand out are shown
+CLEAR = "\x1b[H\x1b[2J\x1b[3J"  # clears a terminal
 MIB = 2**20
 
 
@@ -52,7 +52,7 @@ def status(arguments: argparse.Namespace) -> int:
             time.sleep(every_s)
             before, found = found, look(arguments.job, must=False)
             show([with_rate(job, before) for job in found], arguments)
-    except KeyboardInterrupt:  # this is how a watch ends
+    except KeyboardInterrupt:  # the user ends a watch in this way
         say("")
     return 0
 
@@ -61,7 +61,7 @@ def look(wanted: str | None, *, must: bool = True) -> list[Any]:
     """Look at all jobs, or at one.
 
     Raises:
-        ValueError: there is no such job, and `must` says that there is.
+        ValueError: there is no such job, although `must` says that there is.
     """
     from ..launch import jobstatus
 
@@ -69,7 +69,7 @@ def look(wanted: str | None, *, must: bool = True) -> list[Any]:
     for directory in chosen(wanted, list(jobstatus.jobs()), must=must):
         try:
             found.append(jobstatus.read(directory, time.time()))
-        except FileNotFoundError:  # it has ended in this moment
+        except FileNotFoundError:  # it has ended at this moment
             continue
         except FtrmaError as error:
             if wanted and must:
@@ -80,10 +80,10 @@ def look(wanted: str | None, *, must: bool = True) -> list[Any]:
 
 
 def chosen(wanted: str | None, there: Sequence[Path], *, must: bool) -> Sequence[Path]:
-    """Directories of the jobs that a word of the command line names.
+    """Return the directories of the jobs that a word of the command line names.
 
     Raises:
-        ValueError: it names none or several, and `must` says that it names one.
+        ValueError: it names none or several, although `must` says that it names one.
     """
     if wanted is None:
         return there
@@ -102,7 +102,7 @@ def chosen(wanted: str | None, there: Sequence[Path], *, must: bool) -> Sequence
 
 
 def with_rate(job: Any, before: Sequence[Any]) -> Any:
-    """The status of a job with its steps per second since the look before."""
+    """Return the status of a job with its steps per second since the previous look."""
     for other in before:
         if other.job == job.job and job.seconds > other.seconds and job.step >= other.step:
             rate = (job.step - other.step) / (job.seconds - other.seconds)
@@ -125,7 +125,7 @@ def show(found: Sequence[Any], arguments: argparse.Namespace) -> None:
 
 
 def text(found: Sequence[Any], *, full: bool) -> list[str]:
-    """The status of jobs, for people: a table, or one job at length."""
+    """Return the status of jobs for users: a table, or one job at length."""
     if not found:
         return ["the job has ended" if full else "no job of yours runs on this machine"]
     if full or len(found) == 1:
@@ -139,7 +139,7 @@ def text(found: Sequence[Any], *, full: bool) -> list[str]:
 
 
 def at_length(job: Any) -> list[str]:
-    """The lines about one job."""
+    """Return the lines about one job."""
     effective = job.effective
     lost = [f"{name} {lasting(seconds)}" for name, seconds in (
         ("starting", effective.starting_s), ("checkpoints", effective.checkpoints_s),
@@ -232,7 +232,7 @@ def at_stake(job: Any) -> str:
 
 
 def slots(job: Any) -> list[str]:
-    """The table of slots; of many, those that stand out."""
+    """Return the table of slots; of many slots, those that stand out."""
     each = list(job.each_slot)
     if not each:
         return []
@@ -262,7 +262,7 @@ def where(slot: Any) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows with aligned columns; numbers at the right."""
+    """Return rows with aligned columns; numbers are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     right = [all(row[i][:1].isdigit() or not row[i] for row in rows[1:])
              for i in range(len(widths))]
@@ -276,14 +276,14 @@ def rate(steps_per_s: float | None) -> str:
 
 
 def size(size_bytes: float) -> str:
-    """A size for people."""
+    """Return a size as users read it."""
     units = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
     power = min(max(0, (int(size_bytes).bit_length() - 1) // 10), len(units) - 1)
     return f"{size_bytes / 1024**power:.{0 if power == 0 else 1}f} {units[power]}"
 
 
 def lasting(seconds: float) -> str:
-    """A time for people: two units at most."""
+    """Return a time as users read it, with two units at most."""
     if seconds < 0.9995:
         return f"{1e3 * seconds:.3g} ms"
     if seconds < 59.95:

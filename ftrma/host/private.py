@@ -82,7 +82,7 @@ def read(path: Path) -> bytes:
     """Read a file that only this user can access.
 
     Raises:
-        FtrmaError: it is somebody else's, or others may use it. OSError: it cannot be read.
+        FtrmaError: it belongs to somebody else, or others may use it. OSError: it cannot be read.
     """
     with opened(path) as file:
         return file.read()
@@ -93,7 +93,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """Open for reading a file that only this user can access; never wait for a FIFO in its place.
 
     Raises:
-        FtrmaError: it is somebody else's, or others may use it. OSError: it cannot be opened.
+        FtrmaError: it belongs to somebody else, or others may use it. OSError: it cannot be opened.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(fd, "rb") as file:

@@ -1,4 +1,4 @@
-"""Intervals between checkpoints: Young's and Daly's, and the expected waste at an interval.
+"""Intervals between checkpoints: Young's and Daly's, and the expected waste for an interval.
 
 These are pure formulas, which ``ftrma run`` uses with the measured cost of a checkpoint and
 ``ftrma plan`` with an estimate. All times are in seconds.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 
-FIRST_GUESS_BYTES_PER_S = 2e9  # of staging, until one is measured; half of the slowest seen
+FIRST_GUESS_BYTES_PER_S = 2e9  # speed of staging before it is measured; half of the slowest seen
 
 
 def daly_interval(delta_s: float, mtbf_s: float) -> float:
-    """Best time between checkpoints, in seconds.
+    """Return the best time between checkpoints, in seconds.
 
     Args:
         delta_s: time that one checkpoint holds the program up, > 0.
@@ -27,7 +27,7 @@ def daly_interval(delta_s: float, mtbf_s: float) -> float:
 
 
 def young_interval(delta_s: float, mtbf_s: float) -> float:
-    """First-order version of `daly_interval`, in seconds; good while delta_s << mtbf_s.
+    """Return the first-order version of `daly_interval`, in seconds; good if delta_s << mtbf_s.
 
     Source: Young 1974.
     """
@@ -37,23 +37,23 @@ def young_interval(delta_s: float, mtbf_s: float) -> float:
 def expected_waste(
     interval_s: float, delta_s: float, mtbf_s: float, restart_s: float = 0.0
 ) -> float:
-    """Expected share of the time that is not spent on progress, between 0 and 1.
+    """Return the expected share of the time that is not spent on progress, between 0 and 1.
 
-    It counts checkpoints, work that is lost and done again, and restarts, for failures that come
-    independently of each other (exponential times between them) and may also hit a checkpoint or
-    a restart.
+    It counts checkpoints, lost work that is repeated, and restarts. Failures are assumed to be
+    independent of each other (exponential times between them); they may also hit a checkpoint or a
+    restart.
 
     Args:
         interval_s: computing time between two checkpoints, > 0.
         delta_s: time that one checkpoint holds the program up, >= 0.
         mtbf_s: mean time between failures M, > 0.
-        restart_s: from a failure until the program computes again, >= 0.
+        restart_s: time from a failure until the program computes again, >= 0.
 
     Source: Daly 2006, the complete model: per interval the expected time is
         M exp(R/M) (exp((tau + delta)/M) - 1).
     """
     exponent = (interval_s + delta_s) / mtbf_s
-    if exponent + restart_s / mtbf_s > 700:  # exp would overflow; nothing is ever completed
+    if exponent + restart_s / mtbf_s > 700:  # exp would overflow; no interval is ever completed
         return 1.0
     needed_s = mtbf_s * math.exp(restart_s / mtbf_s) * math.expm1(exponent)
     return 1 - interval_s / needed_s

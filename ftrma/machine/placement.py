@@ -1,17 +1,18 @@
 """Seats roles on processes so that no broken element costs a group more than it survives.
 
 A group survives the loss of m members. It is *t-aware* up to a level (eq. (6) of section 5) if no
-element at that level or below holds more than m of them: then no single element's failure is a
-catastrophe. `place` seats all roles t-aware, `level_held` says how far any seating is t-aware,
-`choose_spare` seats a lost role anew.
+element at that level or below holds more than m of its members: then the failure of a single
+element is no catastrophe. `place` seats all roles t-aware, `level_held` says up to which level a
+given seating is t-aware, and `choose_spare` seats a lost role anew.
 
 Elements are nested, so a bound that holds at a level holds below it, and only the level asked for
-matters. The task is then to give each group s members in elements with room for c_e processes, at
-most t in one element. Group after group takes, one by one, a place in the element that has the most
-left. This is complete: if any seating exists, it finds one. (Let a seating use element a for
-the group where ours takes b. If b has room to spare, move the member there. Otherwise, since b had
-at least as much left as a, the other groups have more members in b than in a; so one of them can
-give a place in b for one in a. Step by step the seating becomes ours, without breaking any bound.)
+matters. The task is then to place the s members of each group in elements with room for c_e
+processes, at most t of them in one element. Group by group, each member takes a place in the
+element that has the most room left. This is complete: if any seating exists, it finds one. (Suppose
+that some seating uses element a for the group where ours takes b. If b has room left in that
+seating, move the member there. Otherwise, since b had at least as much room left as a, the other
+groups have more members in b than in a, so one of them can exchange a place in b for one in a. Step
+by step that seating becomes ours, without violating any bound.)
 
 `place` tries t = 1 first (pairwise different elements, as eq. (6) is printed), then more up to
 t = m, which the text of the paper demands and the erasure code survives.
@@ -39,14 +40,15 @@ class Placement:
     """A seating: the process of each role.
 
     Attributes:
-        layout: with the groups' table that goes with the seats.
-        slot_proc: process of each slot, rising.
-        checksum_proc: process of each checksum rank.
-        spares: the other processes, rising.
+        layout: the layout, with the table of groups that belongs to this seating.
+        slot_proc: the process of each slot, in rising order.
+        checksum_proc: the process of each checksum rank.
+        spares: the other processes, in rising order.
         held: the highest level at which eq. (6) holds, "none" if at no level.
-        together: the most members of one group that share an element at that level: 1 to m. A
-            failure of that element uses up so much of the group's strength.
-        shortfall: why `held` is below the level asked for, and the remedy; empty if it is not.
+        together: the largest number of members of one group that share an element at that level: 1
+            to m. A failure of that element uses up so much of the group's strength.
+        shortfall: why `held` is below the level asked for, and the remedy; empty if it is not
+            below.
     """
 
     layout: Layout
@@ -59,12 +61,12 @@ class Placement:
 
 
 def place(layout: Layout, domains: Domains, aware: str) -> Placement:
-    """Seat all roles so that eq. (6) holds up to a level, or as far below it as it can.
+    """Seat all roles so that eq. (6) holds up to a level, or else up to the highest possible level.
 
     Args:
-        layout: how many of each role and the groups' sizes; which slots a group has is chosen
-            here, except with aware="none", where roles and groups stay as they are.
-        domains: of all layout.processes processes.
+        layout: how many of each role there are, and the groups' sizes. The slots of each group are
+            chosen here, except with aware="none", where roles and groups stay as they are.
+        domains: domains of all layout.processes processes.
         aware: the level asked for, "none" or one of domains.levels.
 
     Raises:
@@ -98,8 +100,8 @@ def level_held(
     """Return the highest level up to which eq. (6) holds: no element has over m of a group.
 
     Args:
-        layout: with the groups in force.
-        slot_proc, checksum_proc: process of each role, -1 for one that is vacant.
+        layout: the layout with the groups in force.
+        slot_proc, checksum_proc: the process of each role, -1 for a vacant one.
         domains: of all processes.
     """
     held = NO_LEVEL
@@ -115,20 +117,20 @@ def choose_spare(
     lost: int, others: Iterable[int], spares: Sequence[int], strength: int, domains: Domains,
     aware: str, *, home: bool = False,
 ) -> int:
-    """Return the spare that takes a lost role: eq. (6) first, then the nearest, then the lowest.
+    """Return the spare that takes a lost role: by eq. (6) first, then the nearest, then the lowest.
 
-    The nearest spare comes before one with less of the group around it, since a slot can be
-    replayed on its own node. With `home` a spare on the lost one's node comes even before eq. (6):
-    if eq. (6) does not hold with it, it did not hold before the loss.
+    The nearest spare is preferred to one with fewer members of the group near it, since a slot can
+    be replayed on its own node. With `home` a spare on the lost process's node is preferred even to
+    eq. (6): if eq. (6) does not hold with it, it did not hold before the loss either.
 
     Args:
         lost: the process that held the role.
-        others: processes that hold the other roles of its group; without those that are lost too.
+        others: processes that hold the other roles of its group, without those that are also lost.
         spares: processes to choose from, at least one.
-        strength: m of the group.
+        strength: m, the losses that the group survives.
         domains: of all processes.
         aware: the level up to which eq. (6) is wanted; above it only nearness counts.
-        home: a spare on the lost one's node comes before all others.
+        home: prefer a spare on the lost process's node to all others.
     """
     paths, asked = domains.paths, domains.height(aware)
     # Members of the group in each element, for each level from the top one wanted downward.
@@ -148,7 +150,7 @@ def choose_spare(
 
 
 def _spread(layout: Layout, domains: Domains, asked: int) -> list[list[int]]:
-    """Return each group's processes, t-aware up to `asked` levels or as many as can be."""
+    """Return each group's processes, t-aware up to `asked` levels or as many as possible."""
     sizes = [len(layout.members(g)) + layout.strength for g in range(layout.groups)]
     order = _interleaved(range(layout.processes), domains.paths, len(domains.levels))
     for height in range(asked, 0, -1):
@@ -157,10 +159,10 @@ def _spread(layout: Layout, domains: Domains, asked: int) -> list[list[int]]:
             rooms[domains.paths[process][height - 1]].append(process)
         room = [len(processes) for processes in rooms.values()]
         limits = range(1, layout.strength + 1)
-        # A larger limit is never harder to keep, so the smallest one is found by halving.
+        # A larger limit is never harder to keep, so the smallest one is found by bisection.
         at = bisect_left(limits, True, key=lambda limit: _assign(sizes, room, limit) is not None)
         if at < len(limits) or height == 1:
-            # At the nodes members may share a node, but are still spread evenly.
+            # At the level of nodes members may share a node, but they are still spread evenly.
             limit = limits[at] if at < len(limits) else max(sizes)
             break
     assigned = _assign(sizes, room, limit)
@@ -177,7 +179,7 @@ def _assign(sizes: Sequence[int], room: Sequence[int], limit: int) -> list[list[
         room: processes in each element.
 
     Returns:
-        For each group the element of each member; None if and only if there is no way.
+        For each group the element of each member; None if and only if it is impossible.
     """
     heap = [(-left, element) for element, left in enumerate(room)]
     heapify(heap)
@@ -277,7 +279,7 @@ def _remedy(layout: Layout, domains: Domains, asked: int) -> str:
     """Say what would make room: smaller groups, or processes spread more evenly."""
     level, strength = domains.level(asked), layout.strength
     room = Counter(path[asked - 1] for path in domains.paths)
-    most = strength * len(room)  # members that a group can have in these elements
+    most = strength * len(room)  # most members that a group can have in these elements
     largest = layout.group_size + strength
     if len(room) == 1:
         return f"all processes run in one of the {level}: start them on more"

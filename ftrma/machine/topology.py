@@ -23,7 +23,7 @@ from ..native.shared import Slot
 MAX_PROCESSES = MAX_PROCS  # room of the control file
 MAX_MEMBERS = 255  # k + m: the length of a Reed-Solomon code over GF(2^8)
 NO_LEVEL = "none"
-CHECKSUM_KIND = "checksum"  # of a role; of a former layout see `Layout.former`
+CHECKSUM_KIND = "checksum"  # kind of a role; for a former layout see `Layout.former`
 NODES = "nodes"  # the lowest level: no smaller part of a machine was seen to fail alone
 
 
@@ -37,8 +37,8 @@ class Layout:
         spares: processes that wait for a role.
         group_size: slots of the largest group.
         slot_group: group of each slot; without a topology groups are runs of neighbours.
-        weakened: checksum ranks that each group had when the job began, and has given up since.
-        checksum_kind: kind of the role of a checksum rank, by which former ones are told apart.
+        weakened: number of checksum ranks that each group has given up since the job began.
+        checksum_kind: kind of a checksum rank's role, which distinguishes ranks of former layouts.
     """
 
     slots: int
@@ -55,7 +55,7 @@ class Layout:
 
     @property
     def strength(self) -> int:
-        """m: checksum ranks of a group, and losses that it survives."""
+        """Return m, the number of checksum ranks of a group, and of losses that it survives."""
         return self.checksums // self.groups
 
     @property
@@ -63,21 +63,24 @@ class Layout:
         return self.slots + self.checksums + self.spares
 
     def with_strength(self, strength: int) -> Layout:
-        """This layout with fewer checksum ranks for each group; the slots stay in their groups."""
+        """Return this layout with fewer checksum ranks for each group; slots stay in their
+        groups."""
         given_up = self.strength - strength
         return replace(self, checksums=self.groups * strength, weakened=self.weakened + given_up)
 
     def former(self) -> tuple[Layout, ...]:
-        """Layouts that the job may have had before it gave up checksum ranks, the newest first.
+        """Return the layouts from before the job gave up checksum ranks, the newest first.
 
-        The codes differ by m, so a parity of one is none of another, and has another kind and file.
+        The codes differ for different m, so a parity of one layout is useless for another, and has
+        a different kind and file.
         """
         return tuple(
             replace(self.with_strength(m), checksum_kind=f"{CHECKSUM_KIND}/{m}")
             for m in range(self.strength + 1, self.strength + self.weakened + 1))
 
     def parity_file(self, checksum: int) -> str:
-        """Name of the file in which a checksum rank keeps its parity, over several nodes."""
+        """Return the name of the file in which a checksum rank keeps its parity, over several
+        nodes."""
         tail = f"-of-{self.strength}" if self.weakened else ""
         return f"{CHECKSUM_KIND}-{checksum}{tail}"
 
@@ -88,18 +91,18 @@ class Layout:
         return checksum // self.strength
 
     def parity_index(self, checksum: int) -> int:
-        """Number of the parity that a checksum rank holds in its group: 0 to m - 1."""
+        """Return the number of the parity that a checksum rank holds in its group: 0 to m - 1."""
         return checksum % self.strength
 
     def checksums_of(self, group: int) -> range:
         return range(group * self.strength, (group + 1) * self.strength)
 
     def members(self, group: int) -> tuple[Slot, ...]:
-        """Slots of a group, in order; one group may be smaller than the others."""
+        """Return the slots of a group, in order; one group may be smaller than the others."""
         return self._members[group]
 
     def index_in_group(self, slot: int) -> int:
-        """Position of a slot among its group's members: its column of the code."""
+        """Return the position of a slot among its group's members: its column of the code."""
         return self._members[self.slot_group[slot]].index(Slot(slot))
 
     @cached_property
@@ -113,7 +116,7 @@ class Layout:
 def make_layout(
     slots: int, checksums: int | None = None, group_size: int | None = None, spares: int = 1
 ) -> Layout:
-    """Fill in the numbers that the user left open, and refuse those that cannot be served.
+    """Fill in the numbers that the user left open, and refuse those that are not possible.
 
     Args:
         slots: N >= 1.
@@ -167,7 +170,7 @@ def check_counts(slots: int, checksums: int | None, group_size: int | None, spar
 
 
 def check_limits(layout: Layout) -> None:
-    """Refuse more members of a group, or processes, than are served.
+    """Refuse more members of a group, or processes, than are possible.
 
     Raises:
         ValueError: with the value and the remedy.
@@ -219,16 +222,16 @@ class Domains:
         return known.index(aware)
 
     def level(self, height: int) -> str:
-        """Name of the highest level of a height."""
+        """Return the name of the highest level of a height."""
         return (NO_LEVEL, *self.levels)[height]
 
 
 def domains_of_nodes(hosts: Sequence[str]) -> Domains:
-    """The hierarchy without a topology file: nodes, as MPI names them for each process."""
+    """Return the hierarchy without a topology file: nodes, as MPI names them for each process."""
     return Domains((NODES,), tuple((host,) for host in hosts))
 
 
 def listed(names: Sequence[str]) -> str:
-    """Join names to words; many are cut short."""
+    """Join names in words; a long list is shortened."""
     shown = list(names) if len(names) <= 4 else [*names[:3], f"{len(names) - 3} more"]
     return f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else shown[0]

@@ -14,8 +14,8 @@ the first level, elements of the level below at the others::
     west = "s[1-2]"
     east = "s[3-5]"
 
-A range stands for its names, also in a key; several elements of one line share its parts equally
-and in order. So three lines describe a machine of thousands of nodes.
+A range stands for its names, also in a key. Several elements on one line share the line's parts
+equally and in order. So three lines describe a machine of thousands of nodes.
 
 Invariant: an accepted file describes a hierarchy (section 5 of Besta & Hoefler): each node and each
 element below the top level belongs to exactly one element of the next level.
@@ -33,7 +33,7 @@ from ..host.tomlfile import Table, read
 from .topology import NO_LEVEL, NODES, Domains, listed
 
 MAX_NAMES = 1_000_000  # chosen: more than any machine's nodes, and still read within seconds
-MAX_LENGTH = 255  # of a name; a host's has at most 253 characters
+MAX_LENGTH = 255  # longest name; a host's has at most 253 characters
 MAX_LEVELS = 64  # chosen: machines have five or six
 NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 RESERVED = (NO_LEVEL, NODES, "levels", "all")
@@ -45,7 +45,7 @@ class Topology:
 
     Attributes:
         levels: names from the bottom up, the first is "nodes".
-        paths: for each node its elements, one per level, the node itself first.
+        paths: for each node its elements, one per level, starting with the node itself.
     """
 
     levels: tuple[str, ...]
@@ -55,11 +55,11 @@ class Topology:
     def domains(self, hosts: Sequence[str]) -> Domains:
         """Return the elements of processes on these hosts, one host per process.
 
-        A host that the file does not know by its full name is looked up by the part before the
-        first dot: MPI tells the host name, and whether it has a domain is up to the node.
+        A host that the file does not contain by its full name is looked up by the part before the
+        first dot: MPI tells the host name, which has a domain on some nodes and none on others.
 
         Raises:
-            TomlError: the file does not know a host.
+            TomlError: the file does not contain a host.
         """
         found = [self.paths.get(h) or self.paths.get(h.split(".")[0]) for h in hosts]
         missing = sorted({h for h, path in zip(hosts, found, strict=True) if path is None})
@@ -102,7 +102,7 @@ def read_topology(path: Path | str, text: str | None = None) -> Topology:
 
 
 def _levels(root: Table) -> list[str]:
-    """The names of the levels above the nodes."""
+    """Return the names of the levels above the nodes."""
     names = root.array("levels")
     if not names:
         raise root.error(
@@ -128,17 +128,17 @@ def _levels(root: Table) -> list[str]:
 
 
 class _Level:
-    """One level as it is read.
+    """A level while it is being read.
 
     Attributes:
-        key_of: for each element the key under which it stands.
+        key_of: for each element the key under which it was found.
         parent: for each node or element of the level below, its element here.
     """
 
     def __init__(self, table: Table, below: _Level | None) -> None:
         self.table, self.level = table, str(table.keys[-1])
         self.below = below.level if below else NODES
-        # Nodes have no table of their own: the first level names them.
+        # Nodes have no table of their own, since the first level names them.
         self.known = below.key_of if below else None
         self.key_of: dict[str, str] = {}
         self.parent: dict[str, str] = {}
@@ -152,7 +152,7 @@ class _Level:
             below.check_parents(self)
 
     def check_parents(self, above: _Level) -> None:
-        """Refuse an element of this level that belongs to none of the level above."""
+        """Refuse an element of this level that belongs to no element of the level above."""
         for name, key in self.key_of.items():
             if name not in above.parent:
                 raise self.table.error(
@@ -190,7 +190,7 @@ class _Level:
             self.parent[part] = names[i // share]
 
     def parts(self, key: str) -> list[tuple[str, str | tuple[str | int, ...]]]:
-        """The parts of an element, each with its place in the file."""
+        """Return the parts of an element, each with its place in the file."""
         value = self.table.values[key]
         entries = value if isinstance(value, list) else [value]
         found: list[tuple[str, str | tuple[str | int, ...]]] = []
@@ -256,7 +256,7 @@ def expand(text: str) -> list[str]:
 
 
 def _numbers(text: str, inside: str) -> list[str]:
-    """The numbers of one pair of brackets, as they are written."""
+    """Return the numbers in one pair of brackets, as they are written."""
     found: list[str] = []
     for part in inside.split(","):
         ends = re.fullmatch(r"\s*([0-9]{1,18})(?:-([0-9]{1,18}))?\s*", part)

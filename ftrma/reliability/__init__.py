@@ -1,9 +1,8 @@
 """The probability of a catastrophic failure on a given machine, and the cost of protection.
 
-A failure is catastrophic if a group loses more members than it has checksum ranks: then nothing can
-rebuild the lost memory. This package computes P_cf, the probability of that per day, by
-equations (7) to (9) of Besta & Hoefler (sections 5 and 7.1), by exact combinatorics, and by
-simulation.
+A failure is catastrophic if a group loses more members than it has checksum ranks: then the lost
+memory cannot be rebuilt. This package computes P_cf, the probability of that per day, by equations
+(7) to (9) of Besta & Hoefler (sections 5 and 7.1), by exact combinatorics, and by simulation.
 
     machine        failure domains and how often they fail, from TOML
     distribution   P_j(x): failures per day that hit x elements of a level at once
@@ -14,8 +13,8 @@ simulation.
     report, plots  tables and figures
     command        ``ftrma reliability`` and ``ftrma plan``
 
-A running job imports nothing of this package; scipy and matplotlib are imported where they are
-used.
+A running job imports nothing from this package; scipy and matplotlib are imported only where they
+are used.
 
 **Interpretations.** The printed equations leave these points open:
 

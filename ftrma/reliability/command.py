@@ -1,7 +1,7 @@
 """The commands ``ftrma reliability`` and ``ftrma plan``: options, checks, output.
 
 Importing this module is cheap, because ``ftrma run`` builds the same parser; numpy, scipy and
-matplotlib come with the first computation.
+matplotlib are imported for the first computation.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ UNITS = {"": 1.0, "b": 1.0} | {
 MOST_RANKS = 10**9  # a hundred times the largest machine's cores
 MOST_POINTS = 2000  # layouts in a sweep; some seconds ...
 MANY_ELEMENTS = 50_000  # ... up to so many elements of a level; eq. (9) goes over all of them
-MOST_DRAWN = 2e10  # members that are looked at in all trials together; about a minute
-DRAW_COSTS = 5000  # a trial takes as long besides as so many members
-MOST_BYTES = 2.0**60  # of memory, and per second
+MOST_DRAWN = 2e10  # members examined in all trials together; takes about a minute
+DRAW_COSTS = 5000  # in addition a trial takes as long as so many members
+MOST_BYTES = 2.0**60  # most bytes of memory, and per second
 MOST_SEED = 10**18 - 1
 JsonObject = dict[str, Any]
 
@@ -95,7 +95,7 @@ def compute(arguments: argparse.Namespace) -> int:
 
 
 def all_points(arguments: argparse.Namespace, machine: Any) -> list[JsonObject]:
-    """Return the results of all layouts that are asked for.
+    """Return the results for all layouts that are asked for.
 
     Within a sweep or a list of levels, a layout that does not fit is a gap; alone it is an error.
     """
@@ -139,11 +139,11 @@ def all_points(arguments: argparse.Namespace, machine: Any) -> list[JsonObject]:
 def affordable(
     text: str, machine: Any, levels: Sequence[str], members: int, layouts: int
 ) -> int:
-    """Return the trials of ``--simulate``, or refuse what would take long.
+    """Return the number of trials of ``--simulate``, or refuse a number that would take long.
 
     Args:
-        members: of all groups, in all layouts together.
-        layouts: for each of the levels of awareness.
+        members: members of all groups, in all layouts together.
+        layouts: number of layouts for each level of awareness.
     """
     from .simulate import BATCHES
 
@@ -245,9 +245,9 @@ def plan(arguments: argparse.Namespace) -> int:
 def mean_time(arguments: argparse.Namespace, found: Any) -> float:
     """Return the mean seconds between failures of the job, which the user has to give.
 
-    A job's interval and losses follow from this number. A machine's rates cannot take its place:
-    they are good for ratios (those of TSUBAME2.0, as printed, add up to a failure in 910 days, and
-    there were two a day), and they are the rates of the whole machine.
+    A job's interval and losses follow from this number. A machine's rates cannot replace it: they
+    are only good for ratios (those of TSUBAME2.0, as printed, add up to one failure in 910 days,
+    but there were two a day), and they are the rates of the whole machine.
     """
     if arguments.mtbf:
         return number("--mtbf", arguments.mtbf, *MTBF_S, "seconds")

@@ -9,9 +9,10 @@ The file is CSV with a head line and one line per failure::
 `time` is an ISO 8601 date, with or without a time of day, or a number of days; `level` the name of
 a failure domain; `count` how many of them failed at once.
 
-A exp(-b x) is fitted to the failures per day of x at once in two ways: by least squares on the
-histogram, as in the paper, which mostly looks at x = 1, 2; and by maximum likelihood, which weighs
-every failure alike and keeps the total. `Fit` says how well each agrees, and both are shown.
+A exp(-b x) is fitted to the failures per day of x elements at once in two ways: by least squares on
+the histogram, as in the paper, which is dominated by x = 1, 2; and by maximum likelihood, which
+gives every failure the same weight and keeps the total. `Fit` says how well each agrees, and both
+are shown.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from .distribution import Array, Exponential
 
 HEAD = ["time", "level", "count"]
 LEAST_EXPECTED = 5.0  # failures in a bin of the chi-squared test; the customary rule
-# Within these bounds rates and their squares are numbers; the calendar has three million days.
+# Within these bounds rates and their squares can be represented; the calendar has three million
+# days.
 DAYS = (1e-3, 1e7)
 MOST_COUNT = 1_000_000  # the most elements that a level may have
 MOST_LEVELS = 64
@@ -64,7 +66,7 @@ class Fit:
     Attributes:
         method: ``least squares`` or ``maximum likelihood``.
         r_squared: share of the histogram's variance that it explains; None for one bar.
-        chi_squared: of Pearson's test, over bins of at least 5 expected failures.
+        chi_squared: statistic of Pearson's test, over bins of at least 5 expected failures.
         freedom: degrees of freedom of that test; without any there is no p-value.
         p_value: probability of a worse agreement if the exponential is true; small means it is not.
     """
@@ -82,10 +84,10 @@ def read(path: Path, days: float | None = None) -> History:
 
     Args:
         path: of the CSV file.
-        days: how long failures were recorded; by default from the first to the last.
+        days: how long failures were recorded; by default from the first to the last failure.
 
     Raises:
-        ValueError: ``FILE:LINE: what, value, remedy``.
+        ValueError: it has a mistake; the text is ``FILE:LINE: what, value, remedy``.
     """
     if days is not None and not DAYS[0] <= days <= DAYS[1]:
         raise ValueError(f"--history-days {days:g}: expected {DAYS[0]:g} to {DAYS[1]:g}")
@@ -149,7 +151,7 @@ def parse_time(text: str, where: str) -> tuple[float, str]:
     with contextlib.suppress(ValueError):
         return number("", text, -DAYS[1], DAYS[1]), "number"
     try:
-        # Python 3.10 does not know the Z; without a zone all times are taken to be of one.
+        # Python 3.10 does not know the Z; times without a zone are all taken to be in one zone.
         moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
     except ValueError:
         raise ValueError(
@@ -174,8 +176,8 @@ def fit_by_least_squares(counts: Counts, days: float) -> Fit:
     """Fit A exp(-b x) to the histogram.
 
     Raises:
-        ValueError: all failures hit the same number of elements, or the search does not end; no
-            exponential is determined.
+        ValueError: all failures hit the same number of elements, or the search does not converge,
+            so no exponential is determined.
     """
     from scipy.optimize import OptimizeWarning, curve_fit
 
@@ -227,7 +229,7 @@ def check(counts: Counts) -> None:
 
 
 def judge(method: str, found: Exponential, counts: Counts, days: float) -> Fit:
-    """Return the fit with its goodness."""
+    """Return the fit with measures of its quality."""
     from scipy.stats import chi2
 
     x, per_day = histogram(counts, days)
@@ -242,7 +244,7 @@ def judge(method: str, found: Exponential, counts: Counts, days: float) -> Fit:
 
 
 def bins(found: Exponential, counts: Counts, days: float) -> tuple[list[float], list[float]]:
-    """Return observed and expected failures for x = 1, 2, ..., and for all beyond in one bin."""
+    """Return observed and expected failures for x = 1, 2, ..., and in one bin for all larger x."""
     observed: list[float] = []
     expected: list[float] = []
     x = 1

@@ -18,7 +18,7 @@ The format, by example; levels go from the smallest domain upward::
     # history = "failures.csv"       # fitted to a record (history.py); path relative to this file
     # history_days = 880.0           # optional; else from the first to the last failure
 
-Invariant: every `Machine` is consistent; mistakes in a file are told with line and column.
+Invariant: every `Machine` is consistent; mistakes in a file are reported with line and column.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from .distribution import Distribution, Exponential, TabledFailures
 
 MOST_COUNT = 1_000_000  # elements of a level; arrays of so many are summed within seconds
 MOST_LEVELS = 64
-MOST_PER_DAY = 1e9  # a machine of so many failures computes nothing
-MOST_ENTRIES = 1000  # of a table; `simulate` draws no more at once
-DECAYS = (1e-9, 1000.0)  # below it is slow for any level; above it rates are zero as doubles
+MOST_PER_DAY = 1e9  # a machine with so many failures computes nothing
+MOST_ENTRIES = 1000  # most entries of a table; `simulate` draws no more at once
+DECAYS = (1e-9, 1000.0)  # below, the decay is slow for any level; above, rates are zero as doubles
 PLACES = (Path(__file__).parents[1] / "models", Path(__file__).parents[2] / "models")
 
 
@@ -49,7 +49,7 @@ class Level:
     failures: Distribution | None
 
     def total_per_day(self) -> float:
-        """Failures per day of any number of elements at once."""
+        """Return the failures per day of any number of elements at once."""
         return self.failures.beyond(0, self.count) if self.failures else 0.0
 
 
@@ -63,7 +63,7 @@ class Machine:
 
     @property
     def strategies(self) -> list[str]:
-        """Names of the awareness levels, from ``none`` upward."""
+        """Return the names of the awareness levels, from ``none`` upward."""
         return [NO_LEVEL, *(level.name for level in self.levels)]
 
     def awareness(self, name: str) -> int:
@@ -130,8 +130,8 @@ def read(path: Path) -> Machine:
 
 
 def read_failures(table: Table, directory: Path, name: str, count: int) -> Distribution:
-    """Return the distribution that ``[level.failures]`` of the level `name` describes, which has so
-    many elements."""
+    """Return the distribution that ``[level.failures]`` of the level `name` with `count` elements
+    describes."""
     if "history" in table:
         from . import history
 
@@ -170,7 +170,7 @@ def read_failures(table: Table, directory: Path, name: str, count: int) -> Distr
 
 
 def entries(table: Table, key: str, most: float, count: int) -> list[float]:
-    """Return the values of a table of failures, of a level with so many elements."""
+    """Return the values of a table of failures, for a level with so many elements."""
     given = len(table.array(key))
     if given > MOST_ENTRIES:
         raise table.error(key, f"{given} values; give at most {MOST_ENTRIES}, or an exponential")

@@ -26,9 +26,9 @@ from ..machine.topology import MAX_MEMBERS
 from .distribution import Array, Distribution
 from .machine import Level, Machine
 
-FIRST_X = 64  # with the exponents of real machines nothing beyond matters
-# The largest number of concurrent failures that is looked at; with the scaling of `aligned`, more
-# would leave the range of a double.
+FIRST_X = 64  # with the exponents of real machines larger x do not matter
+# The largest number of concurrent failures that is considered; with the scaling of `aligned`,
+# larger ones would leave the range of a double.
 LAST_X = 1200
 NEGLIGIBLE = 1e-9  # share of the result that failures of more elements may still add
 MODELS = ("eq9", "aligned", "scattered")
@@ -36,7 +36,8 @@ MODELS = ("eq9", "aligned", "scattered")
 
 @dataclass(frozen=True)
 class Groups:
-    """`ranks` computing ranks in `count` groups as equal as can be, m checksum ranks in each."""
+    """`ranks` computing ranks in `count` groups of sizes as equal as possible, with m checksum
+    ranks each."""
 
     ranks: int
     count: int
@@ -48,24 +49,24 @@ class Groups:
 
     @property
     def size(self) -> int:
-        """Computing ranks of the largest group."""
+        """Return the number of computing ranks of the largest group."""
         return -(-self.ranks // self.count)
 
     @property
     def members(self) -> int:
-        """|G|: computing and checksum ranks of the largest group."""
+        """Return |G|, the number of computing and checksum ranks of the largest group."""
         return self.size + self.m
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """Members of a group, and how many groups have that many."""
+        """Return the sizes of groups, each with the number of groups of that size."""
         large = self.ranks - self.count * (self.ranks // self.count)
         small = (self.ranks // self.count + self.m, self.count - large)
         return [small, (self.members, large)] if large else [small]
 
 
 def make_groups(ranks: int, checksums: int, m: int) -> Groups:
-    """Return the groups, or refuse what cannot be built.
+    """Return the groups, or refuse numbers for which there are none.
 
     Args:
         ranks: N computing ranks, >= 1.
@@ -121,11 +122,11 @@ def p_cf_per_day(
     Args:
         machine: failure domains and rates.
         groups: from `make_groups`.
-        aware: n, the highest level (from 1) where members of a group lie apart; 0 for none.
+        aware: n, the highest level (from 1) at which members of a group lie apart; 0 for none.
         model: ``eq9`` (as printed; generalized if m > 1), ``aligned`` or ``scattered``.
 
     Returns:
-        By the name of the level; P_cf is `total` of it.
+        The parts by the name of the level; their `total` is P_cf.
 
     Raises:
         ValueError: a group has more members than such a level has elements.
@@ -162,7 +163,7 @@ def weigh(failures: Distribution, count: int, conditional: Callable[[int], Array
     Args:
         failures: P_j.
         count: H_j.
-        conditional: gives the probabilities for x = 0 .. its argument.
+        conditional: returns the probabilities for x = 0 .. its argument.
     """
     last = min(FIRST_X, count)
     while True:
@@ -194,7 +195,7 @@ def as_printed(failures: Distribution, count: int, groups: Groups) -> float:
     """Return the first sum of eq. (9) at one level, over all x from 1 to H_j."""
     x = np.arange(1.0, count + 1)
     weights = failures.per_day(x)
-    used = weights > 0  # far out, the exponential is zero even as a double
+    used = weights > 0  # for large x the exponential is zero as a double
     return float(np.dot(weights[used], eq8(x[used], count, groups)))
 
 
@@ -222,7 +223,7 @@ def aligned(last: int, count: int, groups: Groups) -> Array:
     return found
 
 
-Series = tuple[Array, Array]  # of the sets that are safe, and of those that are not
+Series = tuple[Array, Array]  # series of the safe sets, and of the others
 
 
 def product(a: Series, b: Series, last: int) -> Series:
@@ -262,7 +263,7 @@ def scattered(x: np.ndarray, count: int, groups: Groups) -> Array:
     log_safe = np.zeros(x.shape)
     for members, many in groups.sizes:
         lost = hypergeometric_tail(x, count, members, groups.m)
-        with np.errstate(divide="ignore"):  # log(0) where a group is lost for certain
+        with np.errstate(divide="ignore"):  # log(0) if a group is certainly lost
             log_safe += many * np.log1p(-np.minimum(lost, 1.0))
     return np.asarray(-np.expm1(log_safe))
 

@@ -23,8 +23,8 @@ from .report import JsonObject, value_of
 SUFFIXES = (".pdf", ".svg", ".png")
 COLORS = ("#444444", "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00")
 MARKS = "osD^vP*"
-MOST_LINES = 8  # of a figure's source
-MOST_PANELS = 16  # of a figure, one for each level
+MOST_LINES = 8  # most lines of a figure's source
+MOST_PANELS = 16  # most panels of a figure, one for each level
 
 
 def check_path(text: str, *inputs: str | None) -> Path:
@@ -43,7 +43,7 @@ def pyplot() -> Any:
         import matplotlib
     except ImportError:
         raise ValueError("--plot: needs matplotlib; install it: pip install matplotlib") from None
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # where it keeps its files is its own
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its files are its own affair
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
@@ -58,7 +58,7 @@ def pyplot() -> Any:
 
 
 def plain(text: str) -> str:
-    """Return a foreign text so that no formula is seen in it."""
+    """Return a text from outside so that nothing in it is taken for a formula."""
     return text.replace("$", r"\$")
 
 
@@ -70,7 +70,7 @@ def save(plt: Any, figure: Any, path: Path, source: str) -> None:
     drawn = io.BytesIO()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of characters that the font lacks, of narrow margins
+            warnings.simplefilter("ignore")  # of missing characters, narrow margins
             figure.tight_layout(rect=(0, 0.01 + 0.035 * len(lines), 1, 1))
             figure.savefig(drawn, format=path.suffix[1:])
     finally:

@@ -1,8 +1,8 @@
 """The search of ``ftrma plan``: the cheapest protection that keeps P_cf below a target.
 
 Every group size, number of checksum ranks per group and awareness level is tried. P_cf is that of
-the `scattered` model, the most careful one: the layout keeps its promise wherever groups lie, as
-long as their members lie apart. Costs are estimates from one bandwidth:
+the `scattered` model, the most careful one: it holds wherever groups lie, as long as their members
+lie apart. Costs are estimated from one bandwidth:
 
 * a checkpoint holds the program up while each slot stages its memory: memory / bandwidth;
 * a checksum rank then reads its group's memory while the program computes; no checkpoint begins
@@ -23,8 +23,8 @@ from ..machine.topology import MAX_MEMBERS, MAX_PROCESSES, NO_LEVEL, NODES
 from .machine import Machine
 from .model import Groups, at_level
 
-MOST_M = 8  # with this many the levels above decide; more only cost
-# Memory of a process in multiples of a slot's memory, as csrc takes it: a slot has a copy and a
+MOST_M = 8  # with so many, higher levels dominate P_cf; more only add cost
+# Memory of a process in multiples of a slot's memory, as csrc allocates it: a slot has a copy and a
 # staging area, a checksum rank a parity and a sum, a spare one such part.
 SLOT_COPIES, CHECKSUM_PARTS, SPARE_PARTS = 2, 2, 1
 
@@ -35,10 +35,10 @@ class Demand:
 
     Attributes:
         ranks: N, computing ranks.
-        memory_bytes: to protect, per rank.
+        memory_bytes: memory to protect, per rank.
         target_per_day: highest P_cf per day that is allowed.
         mtbf_s: mean time between failures that hit the job.
-        bandwidth_bytes_per_s: at which a process reads, compares and copies memory.
+        bandwidth_bytes_per_s: speed at which a process reads, compares and copies memory.
     """
 
     ranks: int
@@ -55,12 +55,12 @@ class Offer:
     Attributes:
         aware: name of the level up to which members of a group lie apart.
         spares: as many as run on one element of the lowest level, so that its loss is repaired.
-        p_cf_per_day: by the `scattered` model.
+        p_cf_per_day: P_cf by the `scattered` model.
         delta_s: time that a checkpoint holds the program up.
         interval_s: computing time between checkpoints.
         waste: expected share of the time lost to checkpoints, lost work and restarts.
-        memory_bytes: added, in all processes together.
-        processor_time: extra, as a share of what the unprotected job needs.
+        memory_bytes: additional memory, in all processes together.
+        processor_time: additional processor time, as a share of what the unprotected job needs.
     """
 
     groups: Groups
@@ -100,8 +100,8 @@ def search(machine: Machine, demand: Demand) -> tuple[list[Offer], Offer | None]
     """Return the layouts that reach the target, and the safest of those that do not.
 
     Returns:
-        The cheapest layout for each pair of m and awareness level, cheapest first; and, if there is
-        none, the one with the lowest P_cf of all.
+        The cheapest layout for each pair of m and awareness level, cheapest first; and, if there
+        are none, the layout with the lowest P_cf of all.
 
     Raises:
         ValueError: failures come so fast that no layout makes progress.
@@ -134,12 +134,14 @@ def rank(offer: Offer) -> tuple[float, float]:
 def offers(machine: Machine, demand: Demand) -> Iterator[Offer]:
     """Yield every layout that the machine has room for."""
     for groups in layouts(demand.ranks):
-        # Levels where members lie apart, from below, with the rest certain to be catastrophic.
+        # Levels at which members lie apart, from below; failures at the others are certainly
+        # catastrophic.
         parts = [level.total_per_day() for level in machine.levels]
         for aware, name in enumerate(machine.strategies):
             if aware:
                 level = machine.levels[aware - 1]
-                # One element more than members, or a lost member could not come back apart.
+                # There must be one element more than members, or a lost member could not come back
+                # apart from the others.
                 if groups.members >= level.count:
                     break
                 parts[aware - 1] = at_level(level, groups, "scattered")
@@ -147,7 +149,7 @@ def offers(machine: Machine, demand: Demand) -> Iterator[Offer]:
 
 
 def layouts(ranks: int) -> Iterator[Groups]:
-    """Yield every division of the ranks into groups that a code can serve, each once."""
+    """Yield every division of the ranks into groups that the code allows, each once."""
     for m in range(1, MOST_M + 1):
         counts = {-(-ranks // size) for size in range(1, min(ranks, MAX_MEMBERS - m) + 1)}
         for count in sorted(counts):

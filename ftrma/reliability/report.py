@@ -1,4 +1,4 @@
-"""Results as JSON objects and as aligned text, which is made of the objects."""
+"""Results as JSON objects, and as aligned text that is made from these objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEADS = {
     "scattered": "exact, groups scattered",
 }
 NOT_POSSIBLE = "-"
-RUNNERS_UP = 6  # that a plan shows; JSON has all
+RUNNERS_UP = 6  # how many a plan shows; JSON has all
 
 
 # ---- ftrma reliability ----------------------------------------------------------------------

@@ -6,8 +6,8 @@ and the elements, and looks if some group lost more than m members. The share of
 the level's failures per day is the level's part of P_cf. Levels above are catastrophic by
 assumption and are not drawn.
 
-The places of groups are drawn as well, once per batch: trials of one batch are not independent, so
-the bounds come from the scatter between batches.
+The places of groups are drawn as well, once per batch. Trials of one batch are not independent, so
+the bounds are computed from the scatter between batches.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def simulate(
         machine, groups, aware: see `model.p_cf_per_day`.
         placement: ``aligned`` or ``scattered``.
         trials: draws at each level, at least `BATCHES`.
-        seed: of the generator; the same seed gives the same estimate.
+        seed: seed of the generator; the same seed gives the same estimate.
     """
     rng = np.random.default_rng(seed)
     certain = sum(level.total_per_day() for level in machine.levels[aware:])
@@ -80,7 +80,8 @@ def draw_level(
             hits += int(np.count_nonzero(failed[where], axis=1).max() > groups.m)
         shares.append(hits / len(batch))
     mean, scatter = float(np.mean(shares)), float(np.std(shares, ddof=1))
-    # Without a hit, or nearly, the scatter says too little: three more hits would not surprise.
+    # With no hits, or very few, the scatter says too little: three more hits would not be
+    # surprising.
     least = math.sqrt(mean * (1 - mean) / sizes.size) if mean else 1 / sizes.size
     return rate * mean, rate * max(scatter / math.sqrt(BATCHES), least)
 

@@ -1,24 +1,25 @@
-"""Verifies a run from its trace: it was consistent, or the first thing that was not.
+"""Verifies a run from its trace: that it was consistent, or what was inconsistent first.
 
-`check` looks at a run from the outside. It knows what the paper and the protocol promise and
-nothing of how the library keeps it, so that a mistake there cannot hide here. It demands
+`check` looks at a run from outside. It knows what the paper and the protocol promise, but not how
+the library keeps these promises, so that a mistake of the library cannot hide here. It demands
 
 1. that every committed version is RMA-consistent (`cuts`);
 2. that every causal recovery replayed each event and each access once and in cohb order
    (`replays`);
-3. that each of the atomics on one location found the value that the one before left: old values and
-   new ones form a trail;
-4. that in every rollback all slots went back to one committed version, and nothing of the attempt
-   before comes later.
+3. that each atomic on a location found the value that the one before it left: old and new values
+   form a trail;
+4. that in every rollback all slots went back to the same committed version, and nothing of the
+   attempt before comes later.
 
-It warns of data races of the program (`races`), which are no mistake of a run.
+It warns of data races of the program (`races`), which are no fault of the run.
 
-Of all violations the first in time is told: the others may be its consequences.
+Of all violations only the first in time is reported, since the others may be consequences of it.
 
-Not judged: loads and stores of a slot to its own memory, which are not recorded. They may change a
-location between two atomics; then the slot has synchronized in between, or they would race. So a
-trail may be broken where the slot's clock has moved on, and the report counts those places. A store
-right behind the making of a window is a race that programs often have; it is told as a race.
+Loads and stores of a slot to its own memory are not judged, since they are not recorded. They may
+change a location between two atomics; but then the slot has synchronized in between, or they would
+race. So a trail may be broken where the slot's clock has advanced, and the report counts those
+places. A store directly after the making of a window is a race that programs often have; it is
+reported as a race.
 """
 
 from __future__ import annotations
@@ -47,23 +48,23 @@ from .records import (
 from .recoveries import begun_twice_or_never, recoveries
 from .replays import check_replays
 
-MOST_WARNINGS = 10  # printed; more are counted
+MOST_WARNINGS = 10  # warnings that are printed; more are counted
 
 
 @dataclass
 class Report:
-    """Counts of all that was checked, and the first violation.
+    """Counts of everything that was checked, and the first violation.
 
     Attributes:
-        accesses: made live.
-        atomics, locations, breaks: atomics with values, the locations they were on, and where the
-            owner must have stored in between.
+        accesses: number of accesses that were made live.
+        atomics, locations, breaks: number of atomics with values, of their locations, and of places
+            where the owner must have stored in between.
         checkpoints: committed versions.
         recoveries: causal recoveries that ended.
-        applied, replayed: accesses and events of all causal recoveries, ended or not.
-        rollbacks: attempts that began with a rollback or a relaunch.
+        applied, replayed: number of accesses and of events in all causal recoveries, ended or not.
+        rollbacks: number of attempts that began with a rollback or a relaunch.
         warnings: data races of the program, by time.
-        assumed: pairs of accesses whose order is not shown by the trace.
+        assumed: number of pairs of accesses whose order is not shown by the trace.
     """
 
     accesses: int
@@ -80,7 +81,7 @@ class Report:
     assumed: int
 
     def plain(self, began_ns: int) -> dict[str, Any]:
-        """Return the report as JSON has it; times are those of the timeline."""
+        """Return the report for JSON; times are those of the timeline."""
 
         def placed(what: Violation) -> dict[str, Any]:
             return {"at_ms": (what.at_ns - began_ns) / 1e6, "text": what.text}
@@ -92,7 +93,7 @@ class Report:
                 "warnings": [placed(warning) for warning in self.warnings]}
 
     def lines(self, began_ns: int) -> list[str]:
-        """Return the report for people; times are those of the timeline."""
+        """Return the report for users; times are those of the timeline."""
 
         broken = f", broken {counted(self.breaks, 'time')} where the owner may have stored"
         rows = [
@@ -128,7 +129,7 @@ def counted(n: int, one: str, more: str = "") -> str:
 
 def check(trace: Trace) -> Report:
     """Verify a run from its trace."""
-    # Checksum ranks and spares have no slot; of their records only the commits matter here.
+    # Checksum ranks and spares have no slot, and of their records only the commits matter here.
     records = trace.records
     records = records[(records["slot"] >= 0) | (records["what"] == What.Commit)]
     trace = replace(trace, records=records)
@@ -164,7 +165,8 @@ def made_in(trace: Trace) -> dict[tuple[int, int, int], Record]:
 
 
 def done_twice(live: Records) -> Iterator[Violation]:
-    """Yield live events of a process that come after larger numbers; of each process the first."""
+    """Yield live events that come after a larger number in the same process; the first of each
+    process."""
     order = np.lexsort((live["begin_ns"], live["proc"], live["slot"], live["entry"]))
     mine = live[order]
     same = np.ones(max(len(mine) - 1, 0), np.bool_)
@@ -185,11 +187,11 @@ def done_twice(live: Records) -> Iterator[Violation]:
 
 
 class Trails:
-    """The atomics of a run by location: each has to find the value that the one before left."""
+    """The atomics of a run by location: each has to find the value that the one before it left."""
 
     def __init__(self, live: Records, made: dict[tuple[int, int, int], Record]) -> None:
         self.made = made
-        self.stores: list[Violation] = []  # those that race with the atomics
+        self.stores: list[Violation] = []  # stores that race with the atomics
         self.atomics = self.locations = self.breaks = 0
         self.violations: list[Violation] = []
         writes = live[np.isin(live["what"], WRITING)]
@@ -209,7 +211,7 @@ class Trails:
         """
         with_values = [r for r in part if has_values(r)]
         cells = sorted({c for r in with_values for c in range(r.at, r.at + r.bytes)})
-        last = np.full(len(cells), -1)  # the access that wrote each cell last
+        last = np.full(len(cells), -1)  # for each cell the access that wrote it last
         before: dict[tuple[int, int], int] = {}  # location: its last atomic
         for i, r in enumerate(part):
             if i and part[i - 1].seq == r.seq:
@@ -230,7 +232,7 @@ class Trails:
         self.locations += len(before)
 
     def behind_making(self, r: Record) -> bool:
-        """The part's owner had called nothing since the window was made."""
+        """Say whether the part's owner had called nothing since the window was made."""
         made = self.made.get((r.entry, r.target, r.window))
         return made is not None and made.clock == r.clock
 
@@ -241,7 +243,7 @@ class Trails:
             self.stores.append(stored(r, f"found {r.value0}"))
 
     def step(self, old: Record, new: Record) -> None:
-        """Judge an atomic by the one before on its location."""
+        """Judge an atomic by the previous one on its location."""
         if old.value1 == new.value0:
             return
         if self.behind_making(new):
@@ -258,14 +260,14 @@ class Trails:
 
 
 def has_values(r: Record) -> bool:
-    """An atomic whose old and new value are recorded."""
+    """Say whether it is an atomic whose old and new value are recorded."""
     return r.what in ATOMICS and 0 < r.bytes <= ATOMIC_BYTES
 
 
 def follows(part: list[Record], j: int, i: int) -> bool:
-    """No number is missing between two accesses to a part.
+    """Say whether no number is missing between two accesses to a part.
 
-    A missing number belongs to an access of which a killed process could not leave a record.
+    A missing number belongs to an access that a killed process could not record any more.
     """
     return i - j == part[i].seq - part[j].seq
 

@@ -1,8 +1,8 @@
-"""Makes one timeline of the records of all processes of a job.
+"""Makes one timeline from the records of all processes of a job.
 
-Over several nodes the records come by several clocks, which were compared inexactly
-(``ftrma/fabric/clock.py``). A put to another node is recorded without its place there, which a
-later record tells.
+Over several nodes the times in the records come from several clocks, which were compared inexactly
+(``ftrma/fabric/clock.py``). A put to another node is recorded without its number there, which a
+later record contains.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from . import spans
 from .records import CLOCK_MARK, LIVE, MAX_SLOTS, MODES, RECORD, TOLD, Records, What, document
 
 Clocks = npt.NDArray[np.int64]
-FAR_NS = 2**61  # more than any clock shows, and half of what an integer holds
+FAR_NS = 2**61  # larger than any clock's time, and half of the largest integer
 
 
 def convert(directory: Path, to: Path, slots: int, events: list[dict[str, Any]]) -> int:
     """Write the timeline of a job that has ended.
 
     Args:
-        directory: of the job, with the files ``trace-<proc>``.
-        to: the file to write, see `outfile`; a regular one is there as a whole or not at all.
-        slots: of the program.
+        directory: the job's directory, with the files ``trace-<proc>``.
+        to: the file to write, see `outfile`; a regular file is written completely or not at all.
+        slots: number of slots of the program.
         events: the job's story, as `ftrma/fabric/story.py` writes it in JSON.
 
     Returns:
-        The number of records, those of frameworks among them.
+        The number of records, including those of frameworks.
 
     Raises:
         ValueError: a file is not what the data plane writes, or `to` cannot be written.
@@ -52,18 +52,19 @@ def convert(directory: Path, to: Path, slots: int, events: list[dict[str, Any]])
 
 
 def load(directory: Path, slots: int) -> Records:
-    """Return the records of all processes, ordered by begin; each process's own order is kept.
+    """Return the records of all processes, ordered by their begin; the order within a process is
+    kept.
 
     Raises:
-        ValueError: a file holds what no process of such a job writes.
+        ValueError: a file contains what no process of such a job writes.
     """
     found, clocks, names = [np.empty(0, RECORD)], [np.empty(0, np.int64)], dict[str, int]()
     whole = True
     for path in sorted(directory.glob("trace-*")):
         data = path.read_bytes()
         whole &= bool(path.stat().st_mode & stat.S_IWUSR)  # see csrc/log/trace.c
-        # A process may have been killed in the middle of its last record. Room that it made and
-        # did not fill is zero.
+        # A process may have been killed in the middle of its last record. Space that it reserved
+        # but did not fill is zero.
         records = np.frombuffer(data[: len(data) // RECORD.itemsize * RECORD.itemsize], RECORD)
         records = records[records["begin_ns"] > 0]
         for field, low, high in (
@@ -96,17 +97,17 @@ def load(directory: Path, slots: int) -> Records:
 
 
 def aligned(records: Records, clocks: Clocks) -> Records | None:
-    """Move the times of clocks that are compared inexactly, so that causes precede effects.
+    """Correct the times of clocks that were compared inexactly, so that causes precede effects.
 
     No slot takes a checkpoint before all have come to its safepoint. No checkpoint is committed
     before all have taken it. No slot begins an attempt before all have left the one before. Clocks
-    that contradict this are set forward, as little as will do.
+    that contradict this are set forward, by as little as possible.
 
     Args:
         clocks: number of the clock of each record, from 0.
 
     Returns:
-        The records; None if no setting of the clocks will do.
+        The records; None if no setting of the clocks achieves this.
     """
     n = int(clocks.max(initial=0)) + 1
     if n == 1:
@@ -128,11 +129,11 @@ def aligned(records: Records, clocks: Clocks) -> Records | None:
 
 
 class Span:
-    """Several occasions, each with records before it and records behind it.
+    """Several occasions, each with records before it and records after it.
 
     Attributes:
-        last: by each clock the time of the last record before each occasion.
-        first: by each clock the time of the first record behind each occasion.
+        last: for each clock the time of the last record before each occasion.
+        first: for each clock the time of the first record after each occasion.
     """
 
     def __init__(self, occasions: int, n: int) -> None:
@@ -146,7 +147,8 @@ class Span:
         np.minimum.at(self.first, (occasion, clocks), at_ns.astype(np.int64))
 
     def late_ns(self) -> Clocks:
-        """[a, b]: time by which clock b must be set forward more than a; diagonal: not at all."""
+        """Return [a, b]: by how much more than a clock b must be set forward; diagonal: not at
+        all."""
         n = self.last.shape[1]
         late = np.full((n, n), -FAR_NS)
         for a in range(n):
@@ -157,10 +159,11 @@ class Span:
 
 
 def late_at_checkpoints(records: Records, clocks: Clocks, n: int) -> Clocks:
-    """Times by which clocks are late at checkpoints, see `Span.late_ns`."""
+    """Return the times by which clocks are late at checkpoints, see `Span.late_ns`."""
     what, live = records["what"], records["mode"] == LIVE
     taken = np.flatnonzero(live & (what == What.Checkpoint))
-    # The occasion of an attempt and a version; of a process, an attempt and a safepoint's event.
+    # Number of the occasion for an attempt and a version; and for a process, an attempt and a
+    # safepoint's event.
     version: dict[tuple[int, int], int] = {}
     place: dict[tuple[int, int, int], int] = {}
     occasion = np.zeros(len(taken), np.int64)
@@ -184,10 +187,10 @@ def late_at_checkpoints(records: Records, clocks: Clocks, n: int) -> Clocks:
 
 
 def late_at_rollbacks(records: Records, clocks: Clocks, n: int) -> Clocks:
-    """Times by which clocks are late when attempts begin, see `Span.late_ns`."""
+    """Return the times by which clocks are late when attempts begin, see `Span.late_ns`."""
     attempts, attempt = np.unique(records["entry"], return_inverse=True)
     span, back = Span(len(attempts), n), records["what"] == What.Rollback
-    # A framework's threads may tell of an attempt's end late.
+    # A framework's threads may record something after an attempt's end.
     mine = (records["slot"] >= 0) & (attempt + 1 < len(attempts)) & ~np.isin(records["what"], TOLD)
     span.before(attempt[mine] + 1, clocks[mine], records["end_ns"][mine])
     span.last = np.maximum.accumulate(span.last)
@@ -196,7 +199,7 @@ def late_at_rollbacks(records: Records, clocks: Clocks, n: int) -> Clocks:
 
 
 def acknowledged(records: Records) -> Records:
-    """Put the contents of Acks into the records of their puts, and leave the Acks out."""
+    """Put the contents of Acks into the records of their puts, and drop the Acks."""
     is_ack = records["what"] == What.Ack
     if not is_ack.any():
         return records
@@ -205,7 +208,7 @@ def acknowledged(records: Records) -> Records:
     keys = [np.concatenate([others[name][puts], acks[name]]).astype(np.uint64)
             for name in ("proc", "entry", "event")]
     _, number = np.unique(np.stack(keys), axis=1, return_inverse=True)
-    place = np.full(len(number), -1)  # of the put with this number
+    place = np.full(len(number), -1)  # index of the put with this number
     place[number[: len(puts)]] = puts
     at = place[number[len(puts) :]]
     acks, at = acks[at >= 0], at[at >= 0]

@@ -1,19 +1,20 @@
 """Verifies from the trace that the checkpoints of a run were RMA-consistent.
 
 A coordinated checkpoint is one cut through all slots. Definition 1 of Besta & Hoefler demands that
-no two of its parts are ordered by cohb: the cut must not hold an access of which only one side has
-heard. Every writing access stands twice in a cut: with its origin by the origin's event number,
-with its target by ``seq``, the place among all writes to that part. Both must say the same: an
-access of p to q is before p's checkpoint if and only if q's checkpoint holds its ``seq``. A get
-leaves nothing at its target, so its time counts there: it must not carry data from after the
-target's checkpoint into the origin's.
+no two of its parts are ordered by cohb: the cut must not contain an access that only one side knows
+of. Every writing access appears twice in a cut: at its origin by the origin's event number, and at
+its target by ``seq``, its number among all writes to that part. Both must agree: an access of p to
+q is before p's checkpoint if and only if q's checkpoint contains its ``seq``. A get leaves nothing
+at its target, so its time is used there: it must not carry data from after the target's checkpoint
+into the origin's.
 
 The numbers of the checkpoint itself are judged in the same way: clock, GC and GNC are neither
-behind an access that the checkpoint holds nor ahead of one that it does not hold (section 4.1). And
-no slot is within an exclusive lock (section 3.1.2, LC = 0).
+behind an access that the checkpoint contains nor ahead of one that it does not contain (section
+4.1). And no slot holds an exclusive lock (section 3.1.2, LC = 0).
 
-A version of which slots have staged their parts alone is no cut through accesses: a framework makes
-its parts consistent. All slots must have staged it before it is committed, as any other.
+If slots have staged their parts of a version alone, the version is no cut through accesses: a
+framework makes its parts consistent. As with any version, all slots must have staged it before it
+is committed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Violation:
-    """A violation of what is promised, in one sentence.
+    """A violation of a promise, described in one sentence.
 
     Attributes:
         at_ns: when it happened, on the job's clock.
@@ -62,7 +63,7 @@ class Cut:
 
     @property
     def alone(self) -> bool:
-        """A slot has staged its part without waiting for the others."""
+        """Say whether a slot has staged its part without waiting for the others."""
         return any(self.any_of(slot).value1 for slot in self.parts)
 
     def event(self, slot: int) -> int:
@@ -72,12 +73,13 @@ class Cut:
         return self.any_of(slot).clock
 
     def seq(self, slot: int, window: int) -> int:
-        """The last access to the part that the checkpoint holds; 0 for a window made later."""
+        """Return the last access to the part that the checkpoint contains; 0 for a window made
+        later."""
         part = self.parts[slot].get(window)
         return part.seq if part else 0
 
 
-# The begin of every run: nothing has happened.
+# The beginning of every run, when nothing has happened.
 START = Cut(0, 0, 0, {})
 
 
@@ -106,8 +108,8 @@ def describe(r: Record) -> str:
 def committed(trace: Trace) -> tuple[dict[int, Cut], list[Violation]]:
     """Return the committed versions, and the violations in committing them.
 
-    A version that a recovery starts from counts as committed: the process that committed it may
-    have died before it could record that.
+    A version from which a recovery starts counts as committed, since the process that committed it
+    may have died before it could record that.
     """
     what, mode = trace.records["what"], trace.records["mode"]
     chosen = np.isin(what, (What.Commit, What.Replay, What.Rollback)) | (
@@ -135,7 +137,7 @@ def committed(trace: Trace) -> tuple[dict[int, Cut], list[Violation]]:
 
 
 def incomplete(r: Record, slots: dict[int, dict[int, Record]], total: int) -> str:
-    """Say why a version cannot be committed, or restored, as `r` says; empty if it can."""
+    """Say why a version cannot have been committed or restored, as `r` claims; empty if it can."""
     done = "committed" if r.what == What.Commit else f"taken for slot {r.slot}'s {r.name.lower()}"
     missing = next((s for s in range(total) if s not in slots), None)
     if missing is not None:
@@ -156,7 +158,8 @@ def incomplete(r: Record, slots: dict[int, dict[int, Record]], total: int) -> st
 class AccessColumns:
     """Accesses by field, and for each access the part that `owner` ("slot" or "target") names.
 
-    All versions are compared with them, so that is computed once which does not depend on one.
+    All versions are compared with them, so everything that does not depend on a version is computed
+    once.
     """
 
     def __init__(self, records: Records, owner: str) -> None:
@@ -176,12 +179,13 @@ class AccessColumns:
 
 
 class LiveEvents:
-    """The live events of one attempt, which its versions are compared with.
+    """The live events of one attempt, with which its versions are compared.
 
     Attributes:
-        writes, foreign: accesses with a number; those to another slot; by the target's part.
-        gets, accesses: by the origin's part.
-        locks: exclusive ones, with the event that released each (infinite: none did).
+        writes, foreign: accesses with a number, and those of them to another slot; by the target's
+            part.
+        gets, accesses: gets, and all accesses; by the origin's part.
+        locks: exclusive locks, with the event that released each (infinite: none did).
         freed: the event in which a slot freed a window.
     """
 
@@ -247,8 +251,9 @@ def by_part(
     """Spread a field of each part's checkpoint over accesses.
 
     Returns:
-        The values, 0 if the checkpoint does not hold the part; a mask of the accesses whose part it
-        holds; and a mask of those whose part was freed by then, of which nothing is known.
+        The values, 0 if the checkpoint does not contain the part; a mask of the accesses whose part
+        it contains; and a mask of those whose part was freed by then, so that nothing is known of
+        it.
     """
     values = np.zeros(len(columns.parts), np.uint64)
     held, gone = np.zeros((2, len(values)), np.bool_)
@@ -261,7 +266,7 @@ def by_part(
 
 
 def half_known(cut: Cut, lived: LiveEvents) -> str:
-    """Find an access that only one of its two sides has in its checkpoint."""
+    """Find an access that is in the checkpoint of only one of its two sides."""
     w = lived.writes
     before = w["event"] < by_slot(cut, "event", w["slot"])
     seq, _, gone = by_part(cut, "seq", lived, w)
@@ -293,7 +298,7 @@ def future_read(cut: Cut, lived: LiveEvents) -> str:
 
 
 def wrong_clock(cut: Cut, lived: LiveEvents) -> str:
-    """Find a checkpoint whose clock does not fit the clocks that others have read."""
+    """Find a checkpoint whose clock contradicts the clocks that others have read."""
     w = lived.foreign
     held = w["event"] < by_slot(cut, "event", w["slot"])
     clock = by_slot(cut, "clock", w["target"])
@@ -309,7 +314,7 @@ def wrong_clock(cut: Cut, lived: LiveEvents) -> str:
 
 
 def wrong_counters(cut: Cut, lived: LiveEvents) -> str:
-    """Find a checkpoint whose GC or GNC does not fit the slot's own accesses."""
+    """Find a checkpoint whose GC or GNC contradicts the slot's own accesses."""
     a = lived.accesses
     before = a["event"] < by_slot(cut, "event", a["slot"])
     for name in ("gc", "gnc"):
@@ -326,7 +331,7 @@ def wrong_counters(cut: Cut, lived: LiveEvents) -> str:
 
 
 def lock_held(cut: Cut, lived: LiveEvents) -> str:
-    """Find a slot that takes its checkpoint within an exclusive lock."""
+    """Find a slot that takes its checkpoint while it holds an exclusive lock."""
     for r, released in lived.locks:
         if r.event < cut.event(r.slot) < released:
             return (

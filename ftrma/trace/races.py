@@ -1,29 +1,30 @@
 """Finds the data races of a program: conflicting accesses of a run without an order between them.
 
-All that ftrma promises is promised for programs without data races. Two accesses conflict if they
-touch common bytes, one of them writes, and not both are atomic. They race if neither happens before
-the other. A happens before B if A is complete at its target (by a flush, an unlock, a fence, a
-Complete; a read also by a local flush) and a chain of synchronization leads from there to B's call.
-`Races` walks through a run in time with a vector clock for each slot, as FastTrack does (Flanagan &
-Freund 2009), here with one component for each slot, its event number. Order comes
+All promises of ftrma hold only for programs without data races. Two accesses conflict if they touch
+common bytes, one of them writes, and not both are atomic. They race if neither happens before the
+other. A happens before B if A is complete at its target (by a flush, an unlock, a fence or a
+Complete, a read also by a local flush), and a chain of synchronization leads from there to B's
+call. `Races` walks through a run in time with a vector clock for each slot, as FastTrack does
+(Flanagan & Freund 2009), here with one component for each slot, its event number. Order comes
 
-* from fences and Free, and from exchanges (collective calls, the making of windows): all to all,
-  or by the root alone as MPI has it for rooted calls;
+* from fences and Free, and from exchanges (collective calls, the making of windows): from all to
+  all, or for rooted calls from or to the root alone, as MPI defines it;
 * from Post to Start and from Complete to Wait;
 * from an unlock to each later lock of that part, unless both are shared;
 * from an atomic to each later one on common bytes.
 
-Other things may be order, too, which the trace does not show: messages and other calls that it does
-not follow, and a slot that looks at its own part, between two calls of Sync, Flush, Lock or Unlock,
-until a put is there. So there are two clocks. The second one takes for granted that such a call
-knows all that any other slot has sent, and that such a look has seen all that has come. Pairs that
-are ordered by the second clock alone are counted (`Races.assumed`) and not told as races.
+There may be other orders that the trace does not show: by messages and other calls that it does not
+follow, and by a slot that polls its own part, between two calls of Sync, Flush, Lock or Unlock,
+until a put has arrived. So there are two clocks. The second clock assumes that after such a call a
+slot knows everything that any other slot has sent, and that such polling has seen everything that
+has arrived. Pairs that are ordered only by the second clock are counted (`Races.assumed`) and not
+reported as races.
 
-Loads and stores are not recorded: two accesses race here only if both are calls. (`check.Trails`
-finds stores that show in the trails of atomics.)
+Loads and stores are not recorded, so only races between two calls are found here. (`check.Trails`
+finds stores that are visible in the trails of atomics.)
 
-Cost: each event takes a time that does not depend on the length of the trace. Accesses that all
-slots know of are forgotten, so memory is that of the accesses since the last synchronization of
+Cost: the time for each event does not depend on the length of the trace. Accesses that all slots
+know of are forgotten, so memory is needed only for the accesses since the last synchronization of
 all.
 """
 
@@ -40,7 +41,7 @@ import numpy.typing as npt
 from .cuts import describe
 from .records import ACCESSES, ATOMICS, COMBINING, LIVE, OWN_EVENTS, REPLAY, Record, Trace, What
 
-Clock = npt.NDArray[np.uint64]  # [2, slots]: the order that is shown, and that is possible
+Clock = npt.NDArray[np.uint64]  # [2, slots]: the order that the trace shows, and the possible one
 SHOWN, POSSIBLE = 0, 1
 
 WRITES, READS, ATOMIC_WRITES, ATOMIC_READS = range(4)
@@ -49,18 +50,18 @@ CONFLICTS = {WRITES: {WRITES, READS, ATOMIC_WRITES, ATOMIC_READS},
 FLUSHES = (What.Flush, What.Flush_all)
 LOOKS = (*FLUSHES, What.Sync, What.Lock, What.Unlock, What.Lock_all, What.Unlock_all, What.Wait)
 COMPLETING = (*FLUSHES, What.Unlock, What.Unlock_all, What.Fence, What.Free, What.Complete)
-# (a, b): an access that races with a past access of kind a races with one of kind b, too.
+# (a, b): an access that races with a past access of kind a also races with one of kind b.
 COVERED = {(a, b) for a in CONFLICTS for b in CONFLICTS if CONFLICTS[a] <= CONFLICTS[b]}
 CELL = 8  # bytes: atomics on one cell order the accesses around them
-MOST_CELLS = 64  # of one atomic: larger ones are data, and no signals
-SWEEP = 4096  # segments at least that are made between two sweeps
+MOST_CELLS = 64  # most cells of one atomic: larger ones are data, not signals
+SWEEP = 4096  # least number of segments that are made between two sweeps
 
 
 class Access:
     """An access, and the event that completes it.
 
     Attributes:
-        done: the event of its slot by which it is complete; 0: it is not complete yet.
+        done: the event of its slot that completes it; 0: it is not complete yet.
     """
 
     __slots__ = ("done", "fetches", "kind", "r")
@@ -77,18 +78,19 @@ class Access:
         return 0 < self.done <= int(clock[self.r.slot])
 
 
-Known = dict[tuple[int, int, bool], Access]  # by slot, kind and whether it fetches: the newest
+Known = dict[tuple[int, int, bool], Access]  # newest access by slot, kind and whether it fetches
 
 
 class WindowPart:
-    """Accesses to one slot's part of a window that are still compared with: disjoint segments."""
+    """Accesses to one slot's part of a window with which later ones are compared: disjoint
+    segments."""
 
     def __init__(self) -> None:
         self.begins: list[int] = []
         self.segments: list[tuple[int, Known]] = []  # its end, and the accesses to it
 
     def cut(self, low: int, high: int) -> slice:
-        """Make segments of [low, high), also where there were none."""
+        """Make [low, high) consist of whole segments, also where there were none."""
         self.split(low)
         self.split(high)
         i = bisect_left(self.begins, low)
@@ -123,8 +125,9 @@ class Races:
     """The races of one attempt of the program.
 
     Attributes:
-        found: of the pairs of slots, calls and parts that race, the first accesses.
-        assumed: pairs of accesses that are in order if things that the trace does not show are.
+        found: the first accesses that race, for each pair of slots, calls and parts.
+        assumed: number of pairs of accesses that are ordered only if orders are assumed that the
+            trace does not show.
     """
 
     def __init__(self, trace: Trace, attempt: int) -> None:
@@ -134,10 +137,10 @@ class Races:
         self.found: dict[tuple[int, ...], tuple[Access, Access]] = {}
         self.assumed = 0
         self.parts: defaultdict[tuple[int, int], WindowPart] = defaultdict(WindowPart)
-        self.swept = 0  # segments that the last sweep has left
+        self.swept = 0  # number of segments that the last sweep has left
         self.segments = 0
         self.open: defaultdict[tuple[int, int], defaultdict[int, list[Access]]] = defaultdict(
-            lambda: defaultdict(list))  # slot and window, target: accesses that are not complete
+            lambda: defaultdict(list))  # by slot and window, then target: incomplete accesses
         self.published: dict[Any, Clock] = {}
         self.locked: dict[tuple[int, int, int], int] = {}
         self.counts: Counter[Any] = Counter()
@@ -148,7 +151,7 @@ class Races:
                 self.groups[r.slot, r.event].append(r.target)
             else:
                 self.requests.add((r.slot, r.event))
-        # The slots that a slot has named, and how often so far.
+        # The slots that a slot has named in a group, each with how often this has happened so far.
         self.started: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self.exposed: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self.walk(events_of(mine))
@@ -156,7 +159,8 @@ class Races:
     # -- walking ------------------------------------------------------------------------------
 
     def walk(self, events: list[Record]) -> None:
-        """Walk through the events in time: one tells others at its begin, and learns at its end."""
+        """Walk through the events in time: an event tells others at its begin, and learns at its
+        end."""
         self.left = Counter(key for r in events if (key := exchange(r)))
         times = [(r.begin_ns, 0, i) for i, r in enumerate(events)]
         times += [(r.end_ns, 1, i) for i, r in enumerate(events)]
@@ -254,7 +258,8 @@ class Races:
     # -- synchronization ----------------------------------------------------------------------
 
     def meeting(self, r: Record) -> Any:
-        """The meeting of all members: an exchange, or a fence or Free of a window by its number."""
+        """Return the key of a meeting of all members: an exchange, or a numbered fence or Free of a
+        window."""
         if r.what in (What.Fence, What.Free):
             return r.what, r.window, self.next("meeting", r, r.what)
         return exchange(r)
@@ -264,7 +269,7 @@ class Races:
             number = self.counts["meeting", r.slot, int(r.what), r.window]
             self.learn(r.slot, (r.what, r.window, number))
             if r.what == What.Fence:
-                # Nobody leaves a fence before all have left the one before.
+                # No slot leaves a fence before all have left the previous one.
                 self.published.pop((r.what, r.window, number - 2), None)
             return
         key = exchange(r)
@@ -291,7 +296,7 @@ class Races:
             self.tell(("shared", r.window), clock)
             return
         exclusive = self.locked.pop((r.slot, r.window, r.target), None)
-        if exclusive is None:  # locked with MODE_NOCHECK
+        if exclusive is None:  # it was locked with MODE_NOCHECK
             return
         if exclusive:
             self.tell(("exclusive", r.window), clock)
@@ -319,7 +324,7 @@ class Races:
         part = self.parts[r.target, r.window]
         before = len(part.begins)
         place = part.cut(r.at, r.at + r.bytes)
-        seen: set[int] = set()  # one access may be in many segments
+        seen: set[int] = set()  # an access may be in many segments
         ordered = True
         for _, known in part.segments[place]:
             for key, a in list(known.items()):
@@ -332,11 +337,11 @@ class Races:
                     seen.add(id(a))
                     self.race(a, b, clock)
             known[r.slot, b.kind, b.fetches] = b
-        if ordered and b.kind == WRITES:  # an access behind it is behind all of them
+        if ordered and b.kind == WRITES:  # an access ordered after it is ordered after all of them
             part.begins[place] = [r.at]
             part.segments[place] = [(r.at + r.bytes, {(r.slot, b.kind, b.fetches): b})]
         if (r.slot, r.event) in self.requests and b.fetches:
-            b.done = r.event  # when its request was waited for is not known
+            b.done = r.event  # it is not known when its request was waited for
         else:
             self.open[r.slot, r.window][r.target].append(b)
         self.segments += len(part.begins) - before
@@ -351,7 +356,7 @@ class Races:
         self.found.setdefault((b.r.window, b.r.target, *pair[0], *pair[1]), (a, b))
 
     def sweep(self) -> None:
-        """Forget accesses that all slots know of: no later access can race with them."""
+        """Forget accesses that all slots know of, since no later access can race with them."""
         floor = self.clocks[:, SHOWN].min(axis=0)
         for part in self.parts.values():
             part.forget(floor)
@@ -370,7 +375,7 @@ def records_of(records: npt.NDArray[np.void], kinds: Iterable[int]) -> list[Reco
 
 
 def cells(r: Record) -> Iterable[Any]:
-    """The cells at which an atomic is a signal to later atomics on them."""
+    """Return the cells through which an atomic is a signal to later atomics."""
     if r.what not in COMBINING or not 0 < r.bytes <= CELL * MOST_CELLS:
         return ()
     cells = range(r.at // CELL, (r.at + r.bytes - 1) // CELL + 1)
@@ -382,10 +387,10 @@ def exchange(r: Record) -> Any:
 
 
 def events_of(records: npt.NDArray[np.void]) -> list[Record]:
-    """The events of the slots, each once, and their calls that are not followed.
+    """Return the events of the slots, each once, and their calls that are not followed.
 
-    The last event of a killed process may lack a record; then its replay tells of it. The event
-    took place right behind the event before.
+    The last event of a killed process may have no record; then its replay shows it. That event took
+    place directly after the event before it.
     """
     own = records[np.isin(records["what"], OWN_EVENTS) & np.isin(records["mode"], (LIVE, REPLAY))]
     own = own[np.lexsort((own["mode"] != LIVE, own["event"], own["slot"]))]
@@ -397,7 +402,7 @@ def events_of(records: npt.NDArray[np.void]) -> list[Record]:
             own["begin_ns"][i] = min(own["begin_ns"][i], own["end_ns"][i - 1])
     events = [Record._make(row) for row in own.tolist()]
     messages = records_of(records, [What.Message])
-    last = {r.slot: r for r in events}  # its process may have been killed during such calls
+    last = {r.slot: r for r in events}  # its process may have been killed during these calls
     if messages:
         messages += [r._replace(what=What.Message, begin_ns=r.end_ns) for r in last.values()]
     return events + messages

@@ -1,24 +1,25 @@
-"""The trace of a run as a file: binary records of the processes, one timeline for people.
+"""The trace of a run as files: binary records of the processes, and one timeline for users.
 
 While a job runs, the data plane appends one record of fixed size per event to the file
-``trace-<proc>`` of each process (over several nodes the supervisor appends the records that it is
-sent): an access, a synchronization, a checkpoint, an access applied from a log. That is cheap on
-the access path, and a record that lies in the file outlives its process. After the job `collect`
-makes of all records one JSON file in the trace event format that Chrome's and Perfetto's viewers
-open: a row per slot, a line in it per process that held the slot. Each event has all fields of its
-record, so that `read` gives the very records back, and `check` judges the run from that file alone.
+``trace-<proc>`` of each process (over several nodes the supervisor appends the records that are
+sent to it). An event is an access, a synchronization, a checkpoint, or an access applied from a
+log. This is cheap on the access path, and a record in the file outlives its process. After the job
+`collect` makes one JSON file from all records, in the trace event format that Chrome's and
+Perfetto's viewers open: with a row per slot, and a line in it per process that held the slot. Each
+event has all fields of its record, so that `read` returns exactly these records, and `check` judges
+the run from that file alone.
 
 Conventions of the records:
 
 * ``entry`` is the number of the attempt: a rollback or relaunch begins a new attempt, a causal
-  recovery does not. Events of a slot are numbered from 1 in program order, from the begin of the
-  attempt.
-* ``seq`` numbers the accesses to a part that change it, from 1; others have 0. That of a checkpoint
-  is the last number that was taken, so it holds exactly the accesses with no larger number.
-* ``clock`` of an access with a ``seq`` is the target's, as read before the ``seq`` was taken. That
-  of a Checkpoint is the slot's own: the number of events of the attempt, but puts and gets, that
-  have begun.
-* Mode is replay below the horizon, prologue before the place of the checkpoint.
+  recovery does not. Events of a slot are numbered from 1 in program order, from the beginning of
+  the attempt.
+* ``seq`` numbers the accesses that change a part, from 1; others have 0. For a checkpoint it is the
+  last number that was taken, so the checkpoint contains exactly the accesses with no larger number.
+* ``clock`` of an access with a ``seq`` is the target's clock, as read before the ``seq`` was taken.
+  For a Checkpoint it is the slot's own clock: the number of events of the attempt that have begun,
+  without puts and gets.
+* Mode is replay up to the horizon, and prologue before the place of the checkpoint.
 * The two values are old and new value of an atomic of at most 8 bytes; when a Put to another node
   was known to be done, and 0; 1 and 0 for Lock if it is exclusive, for Flush and Flush_all if they
   are not local, for Wait if it has found all; source slot and its event for Apply; version and
@@ -27,22 +28,22 @@ Conventions of the records:
 * Collective is one exchange of all members of a communicator: ``at`` is the communicator, 0 for
   ftrma's own barrier of all slots, ``seq`` the number of the exchange there. Its values are 0: all
   learn from all; 1 and a slot: all from that one; 2 and a slot: that one from all.
-* Made says that a window is there; its values are 1 and 0 if its part began as zeros.
+* Made says that a window was made; its values are 1 and 0 if its part began as zeros.
 * Peer names a slot, the target, of the group of the Post or Start with that event. Request says
-  that the access with that event has a request, whose end is not recorded. Message stands for all
-  calls between two events that the trace does not follow, such as messages; its first value counts
-  them.
+  that the access with that event has a request, whose completion is not recorded. Message stands
+  for all calls between two events that the trace does not follow, such as messages; its first value
+  is their number.
 * Demand is a checkpoint that a slot takes alone: a record for each of its windows and each other
   slot, the target, or one with neither. Its values are its number, from 1 in an attempt, and the
   last event of that slot that was complete before the copying began; ``seq`` is the number of
-  accesses to the window before that, event and clock are the own ones.
-* A put to another node takes its number there; Ack has the number and the clock, with the put's
+  accesses to the window before that; event and clock are the slot's own.
+* A put to another node gets its number there; Ack has the number and the clock, with the put's
   event. `collect` puts both into the put's record. A put that was never acknowledged has neither.
-* A process that replays a slot writes Replay first, and Recovery when the slot is live. Replay has
-  in ``at`` the number of the Demand that it starts from, 0 if it starts from the version.
+* A process that replays a slot writes Replay first, and Recovery when the slot is live. In Replay
+  ``at`` is the number of the Demand that it starts from, 0 if it starts from the version.
 
-* Span, Spanned and Mark are a framework's own (`spans`). They are on the timeline, and no records
-  of the run: `read` leaves them out, and nothing is judged by them.
+* Span, Spanned and Mark are a framework's own (`spans`). They are on the timeline, but are no
+  records of the run: `read` leaves them out, and nothing is judged by them.
 
 Invariant: `read` returns the records that `document` was given, ordered by their begin.
 Section 2.4 of Besta & Hoefler defines what a trace is; eqs. (1) to (3) name what an action carries.
@@ -112,26 +113,26 @@ class What(IntEnum):
 
 
 def flagged(flag: str) -> tuple[What, ...]:
-    """The kinds that have a flag of ``csrc/ftrma.h``."""
+    """Return the kinds that have a flag of ``csrc/ftrma.h``."""
     bit = constant(flag)
     return tuple(what for what in What if FLAGS[what.name.upper()] & bit)
 
 
 ACCESSES = flagged("ACCESS")
-OWN_EVENTS = flagged("EVENT")  # the program does them; all others are done for it
+OWN_EVENTS = flagged("EVENT")  # the program does these; all others are done for it
 TICKING = flagged("TICKS")
 ATOMICS = flagged("FETCHES")
-ATOMIC_BYTES = 8  # larger ones have no values in their records
+ATOMIC_BYTES = 8  # larger atomics have no values in their records
 COMBINING = flagged("COMBINES")
 WRITING = flagged("WRITES")
 INSTANTS = (What.Commit, What.Replay, What.Recovery, What.Rollback, What.End, What.Made, What.Peer,
             What.Request)
-TOLD = (What.Span, What.Spanned, What.Mark)  # by a framework, see `spans`
+TOLD = (What.Span, What.Spanned, What.Mark)  # kinds that a framework writes, see `spans`
 
 MODES = ("live", "replay", "prologue")
 LIVE, REPLAY, PROLOGUE = (constant(name.upper()) for name in MODES)
 
-CLOCK_MARK = "@"  # in a file's name before that of the clock by which its records were made
+CLOCK_MARK = "@"  # in a file's name, in front of the name of its records' clock
 RECORD = np.dtype(fields("ftrma_trace_record"))
 
 
@@ -166,7 +167,7 @@ class Record(NamedTuple):
 
     @property
     def done_ns(self) -> int:
-        """Time at which it was known to be done; a Put to another node may return before."""
+        """Return when it was known to be done; a Put to another node may return earlier."""
         return max(self.end_ns, self.value0 if self.what == What.Put else 0)
 
 
@@ -190,8 +191,8 @@ class Trace:
     """A run as read from its file.
 
     Attributes:
-        slots: of the program.
-        began_ns: begin of the first record on the job's clock.
+        slots: number of slots of the program.
+        began_ns: begin of the first record, on the job's clock.
         records: dtype `RECORD`, ordered by begin.
     """
 
@@ -212,11 +213,11 @@ def document(
     records: Records, began_ns: int, slots: int, events: list[dict[str, Any]],
     told: Iterable[dict[str, Any]] = (),
 ) -> Iterator[str]:
-    """Yield the text of the file: one event a line, so that other tools can search it.
+    """Yield the text of the file: one event per line, so that other tools can search it.
 
     Args:
         events: the job's story.
-        told: by frameworks, as events of the file (`spans.timeline`).
+        told: what frameworks have told, as events of the file (`spans.timeline`).
     """
     head = {"format": FORMAT, "version": VERSION, "slots": slots, "began_ns": began_ns}
     yield f'{{"otherData":{json.dumps(head)},"displayTimeUnit":"ns","traceEvents":[\n'
@@ -247,7 +248,8 @@ def line(r: Record, began_ns: int, slots: int) -> str:
 
 
 def microseconds(ns: int) -> str:
-    """Exact to the nanosecond, and as a double too for the first hundred days of a job."""
+    """Return the time exactly to the nanosecond; also as a double it is exact for the first hundred
+    days of a job."""
     return f"{ns // 1000}.{ns % 1000:03}"
 
 
@@ -259,7 +261,8 @@ def category(what: int) -> str:
 
 
 def metadata(records: Records, slots: int) -> Iterator[dict[str, Any]]:
-    """Yield names of the rows: a slot each, the job's last, with the processes that held it."""
+    """Yield the names of the rows: one for each slot, with the processes that held it, and last the
+    job's."""
     for pid in range(slots + 1):
         name = f"slot {pid}" if pid < slots else "job"
         yield {"name": "process_name", "ph": "M", "pid": pid, "tid": 0, "args": {"name": name}}
@@ -276,7 +279,7 @@ def instant(event: dict[str, Any], began_ns: int, slots: int) -> dict[str, Any]:
     """Return one event of the job's story, across all rows.
 
     The story has the time of day. Both clocks are compared now; if the machine's clock was set
-    during the job, these instants are off by as much. Nothing is judged by them.
+    during the job, these times are wrong by that amount. Nothing is judged by them.
     """
     offset_ns = time.time_ns() - time.monotonic_ns()
     ts = (int(event["time"] * 1e9) - offset_ns - began_ns) / 1e3
@@ -312,7 +315,7 @@ def read(path: str | os.PathLike[str]) -> Trace:
         damaged(path, "traceEvents is no list")
     rows = list(rows_of(path, events, head["slots"], head["began_ns"]))
     records = np.array(rows, RECORD)
-    # A file may be edited; the order of records that begin at once is the file's.
+    # A file may have been edited; records that begin at the same time keep the file's order.
     records = records[np.argsort(records["begin_ns"], kind="stable")]
     return Trace(head["slots"], head["began_ns"], records)
 
@@ -339,12 +342,13 @@ def parse(path: str | os.PathLike[str]) -> Any:
         ) from None
     except MemoryError:
         raise ValueError(f"{path}: the trace is too large for this machine's memory") from None
-    except (RecursionError, ValueError):  # nested without end, or a number of too many digits
+    except (RecursionError, ValueError):  # nested too deeply, or a number of too many digits
         raise ValueError(f"{path}: no trace of ftrma; {REMEDY}") from None
 
 
 def most_bytes() -> int:
-    """The largest trace that is read: as objects it takes about ten times the memory."""
+    """Return the size of the largest trace that is read: as objects it takes about ten times the
+    memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 10
 
 
@@ -373,7 +377,8 @@ def rows_of(
 
 
 def row_of(event: dict[str, Any], slots: int, began_ns: int) -> Record | None:
-    """Return the record of one event; None if it is a name, or of the story or a framework."""
+    """Return the record of one event; None if it is a name, or belongs to the story or a
+    framework."""
     if event["ph"] == "M" or event["cat"].partition(",")[0] in (STORY, FRAMEWORK):
         return None
     args = event["args"]

@@ -1,11 +1,12 @@
-"""The causal recoveries that a trace tells of, and the state that each of them started from.
+"""The causal recoveries in a trace, and the state from which each of them started.
 
 A recovery starts from the slot's part of a committed version, or from a newer checkpoint that the
 slot took alone, on demand (section 6.2 of Besta & Hoefler). A version is a cut through all slots,
 so ``seq`` alone says which accesses it holds. A demand checkpoint was taken while others went on
-accessing the slot. It holds an access for certain only if the access had its number and was
-complete before the copying began; the records of the checkpoint say both. An access that it holds
-must not be applied again. All others must be, whatever the copy has of them.
+accessing the slot. It certainly contains an access only if the access had its number and was
+complete before the copying began; the records of the checkpoint say both. An access that it
+certainly contains must not be applied again. All others must be applied, whatever the copy has of
+them.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from .records import LIVE, OWN_EVENTS, REPLAY, Record, Trace, What
 
 @dataclass(frozen=True)
 class Base:
-    """State of a slot that a replay starts from.
+    """The state of a slot from which a replay starts.
 
     Attributes:
         event, clock: the slot's own, 0 for the start of the attempt.
-        seq: for each window the last access to the part that it may hold; 0 for one made later.
-        events: for each slot its last event that was complete; None if ``seq`` alone decides.
-        number: of the demand checkpoint, from 1 in each attempt; 0 for a version.
+        seq: for each window the last access to the part that the state may contain; 0 for a window
+            made later.
+        events: for each slot its last complete event; None if ``seq`` alone decides.
+        number: number of the demand checkpoint, from 1 in each attempt; 0 for a version.
         published_ns: end of its last record.
     """
 
@@ -40,7 +42,8 @@ class Base:
     published_ns: int = 0
 
     def holds(self, window: int, seq: int, slot: int, event: int) -> bool:
-        """It holds the access with this number, event `event` of `slot`, for certain."""
+        """Say whether it certainly contains the access with this number, event `event` of
+        `slot`."""
         numbered = seq <= self.seq.get(window, 0)
         return numbered and (self.events is None or event <= self.events.get(slot, 0))
 
@@ -57,11 +60,12 @@ class CausalRecovery:
     """A causal recovery: a process takes over a slot by replay.
 
     Attributes:
-        begin: its Replay record, which says where it starts and how far it goes.
-        rows: its replayed events and applied accesses, and its live events, by begin.
-        end: its Recovery record, if it came that far.
-        cut: the version that it started from, or that was committed last before its `base`.
-        base: None: it names a demand checkpoint that had not been published when it began.
+        begin: its Replay record, which says where it starts and how far it is to go.
+        rows: its replayed events, applied accesses and live events, ordered by begin.
+        end: its Recovery record, if it has come that far.
+        cut: the version from which it started, or the last version committed before its `base`.
+        base: the state from which it started; None if it names a demand checkpoint that had not
+            been published when it began.
     """
 
     begin: Record
@@ -97,12 +101,12 @@ class CausalRecovery:
 
     @property
     def horizon(self) -> int:
-        """The last event to replay."""
+        """Return the last event to replay."""
         return self.begin.value1
 
     @property
     def reached(self) -> int:
-        """The last event that it has replayed, as far as the trace tells."""
+        """Return the last event that it has replayed, as far as the trace shows."""
         if self.end:
             return self.horizon
         return max((r.event for r in self.replayed), default=self.start.event)
@@ -124,7 +128,7 @@ def recoveries(trace: Trace, cuts: dict[int, Cut]) -> Iterator[CausalRecovery]:
     done |= np.isin(records["what"], (What.Apply, What.Recovery))
     published = demands(trace)
     for begin in trace.rows(records["what"] == What.Replay):
-        # `cuts.committed` tells of a version that nobody could have restored.
+        # `cuts.committed` reports a version that could not have been restored.
         cut = cuts.get(begin.value0, None if begin.value0 else START)
         if cut is None:
             continue
@@ -137,7 +141,7 @@ def recoveries(trace: Trace, cuts: dict[int, Cut]) -> Iterator[CausalRecovery]:
 
 
 def begun_twice_or_never(trace: Trace) -> Iterator[Violation]:
-    """Yield the replays that do not say exactly once where they start."""
+    """Yield violations for replays that do not say exactly once where they start."""
     records = trace.records
     kinds = (What.Apply, What.Replay, What.Recovery)
     begins: dict[tuple[int, int, int], int] = {}
@@ -157,8 +161,8 @@ def base_of(begin: Record, cut: Cut, own: list[Base]) -> Base | None:
     """
     if not begin.at:
         return of_version(cut, begin.entry, begin.slot)
-    # A process may be killed after it recorded a demand checkpoint and before it published it: the
-    # next process publishes one of its own with the same number.
+    # A process may be killed after it recorded a demand checkpoint and before it published it. Then
+    # the next process publishes its own checkpoint with the same number.
     before = [d for d in own if d.number == begin.at and d.published_ns <= begin.begin_ns]
     return before[-1] if before else None
 

@@ -1,25 +1,25 @@
 """Verifies from the trace that causal recoveries replayed each logged access once and in order.
 
 A process that takes over slot q starts from q's part of a committed version, or from a newer
-checkpoint that q took alone (`recoveries`), and executes the program again. Two things make it what
-q was. First, its own events up to the *horizon*, the last event that q had completed, are done
-again in replay mode: each once, in their order, with the same call at the same place. Second, the
+checkpoint that q took alone (`recoveries`), and executes the program again. Two things bring it to
+q's state. First, q's own events up to the *horizon*, the last event that q had completed, are
+repeated in replay mode: each once, in order, with the same call at the same place. Second, the
 accesses of others to q since the checkpoint, and q's atomics on itself, are applied to its memory:
-each once, none that the checkpoint holds already, and in cohb order. (An access may come in several
-pieces: a layout with holes, or a log that was cut.)
+each once, in cohb order, and none that the checkpoint already contains. (An access may come in
+several pieces because of a layout with holes, or a log that was cut.)
 
-The order follows from the numbers of an access. Its ``clock``, which is q's as the origin saw it,
-says before which synchronization of q the access may be seen: it must not be applied before q's
-clock has come that far, nor after an access of a larger clock. ``seq`` orders accesses of the same
-clock. It also orders all atomics and accumulates on common bytes, since the memory after each of
-these was logged. (Plain puts of different clocks to common bytes, in flight at the same time, race;
-either order is right.) A slot's clock counts its events that can order others' accesses: all but
-puts and gets. Sections 3.2 and 4.3 of Besta & Hoefler, Algorithms 2, 3.
+The order follows from the numbers of an access. Its ``clock``, which is q's clock as the origin saw
+it, says after which synchronization of q the access may be seen: it must not be applied before q's
+clock has come that far, nor after an access with a larger clock. ``seq`` orders accesses with the
+same clock. It also orders all atomics and accumulates on common bytes, since the memory after each
+of these was logged. (Plain puts with different clocks to common bytes that are in flight at the
+same time race; either order is right.) A slot's clock counts its events that can order others'
+accesses: all but puts and gets. See sections 3.2 and 4.3 of Besta & Hoefler, Algorithms 2 and 3.
 
 A recovery may be cut short by another failure, or given up because the program does something else
-when it is executed again. Such a recovery is judged by what it did and not by what it lacks; a
-changed program is not held against it, and it must not have gone live. A process that was killed
-may have left its very last event out of its trace; that event alone may lack.
+when it is executed again. Such a recovery is judged by what it did and not by what is missing; a
+changed program does not count as its fault, but it must not have gone live. The very last event of
+a killed process may be missing in its trace, and only that event.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Before:
     """The live events of the slots in one attempt of the program, which a replay has to repeat.
 
     Attributes:
-        to: for each part the accesses by their ``seq``.
-        own: for each slot its live events; an event that was in flight at a death was done again in
+        to: for each part the accesses to it, by their ``seq``.
+        own: for each slot its live events; an event that was in flight at a death was repeated in
             the same way.
-        last: for each slot the last event that it is known to have come to.
+        last: for each slot the last event to which it is known to have come.
         horizons: slot and horizon of each replay.
     """
 
@@ -76,12 +76,13 @@ class Before:
             self.last[slot] = max(horizon, self.last[slot])
 
     def unrecorded(self, slot: int, event: int) -> bool:
-        """The event may have been the last of a process that was killed before it recorded it."""
+        """Say whether the event may have been the last of a process that was killed before
+        recording it."""
         return (slot, event) in self.horizons or self.last.get(slot) == event - 1
 
 
 def check_replays(trace: Trace, found: list[CausalRecovery]) -> Iterator[Violation]:
-    """Yield the violations of causal recoveries: of each recovery the first of every kind."""
+    """Yield the violations of causal recoveries: the first of every kind for each recovery."""
     by_attempt: dict[int, Before] = {}
     for recovery in found:
         if recovery.attempt not in by_attempt:
@@ -113,8 +114,8 @@ def source(r: Record) -> str:
 
 
 def applied_right(recovery: CausalRecovery, before: Before) -> Iterator[Violation]:
-    """Demand that each applied access was made, is not in the checkpoint, and comes once."""
-    ends: dict[tuple[int, int], int] = {}  # of the pieces of each access so far
+    """Demand that each applied access was made, is not in the checkpoint, and was applied once."""
+    ends: dict[tuple[int, int], int] = {}  # end of the pieces of each access so far
     for row in recovery.applied:
         r = row._replace(target=recovery.slot)
         if recovery.start.holds(r.window, r.seq, r.value0, r.value1):
@@ -139,10 +140,11 @@ def applied_right(recovery: CausalRecovery, before: Before) -> Iterator[Violatio
 
 
 def applied_in_order(recovery: CausalRecovery, before: Before) -> Iterator[Violation]:
-    """Demand that accesses are applied in cohb order, none before the slot's clock is there.
+    """Demand that accesses are applied in cohb order, and none before the slot's clock has come
+    there.
 
-    Accesses that are left when the last event below the horizon is done are applied at once. Such
-    an access may have read the clock of the event in which the slot died, one more than the replay
+    Accesses that are left after the last event of the replay are applied together. Such an access
+    may have read the clock of the event in which the slot died, which is one more than the replay
     ever sees.
     """
     clock = recovery.start.clock
@@ -175,11 +177,11 @@ class AppliedOrder:
     def __init__(self, before: Before, slot: int) -> None:
         self._before, self._slot = before, slot
         self._latest: Record | None = None
-        self._of_window: dict[int, Record] = {}  # the latest
-        self._combined: dict[int, list[Record]] = {}  # atomics and accumulates, ordered by seq
+        self._of_window: dict[int, Record] = {}  # latest access to each window
+        self._combined: dict[int, list[Record]] = {}  # atomics and accumulates, by seq
 
     def add(self, r: Record) -> Record | None:
-        """Add an access; returns one that was applied before it and comes later in cohb order."""
+        """Add an access; return one that was applied before it but comes later in cohb order."""
         same, late = self._of_window.get(r.window), None
         if self._latest and self._latest.clock > r.clock:
             late = self._latest
@@ -193,7 +195,7 @@ class AppliedOrder:
         return late
 
     def _add_combined(self, r: Record) -> Record | None:
-        """Add an atomic; returns one on common bytes that comes later."""
+        """Add an atomic; return one on common bytes that was added before but comes later."""
         others = self._combined.setdefault(r.window, [])
         place = bisect_left(others, r.seq, key=lambda o: o.seq)
         late = next((o for o in others[place:] if o.seq > r.seq and overlap(o, r)), None)
@@ -202,12 +204,12 @@ class AppliedOrder:
 
 
 def overlap(a: Record, b: Record) -> bool:
-    """Two accesses to one part have bytes in common."""
+    """Say whether two accesses to one part have bytes in common."""
     return a.at < b.at + b.bytes and b.at < a.at + a.bytes
 
 
 def applied_all(recovery: CausalRecovery, before: Before) -> Iterator[Violation]:
-    """Demand that every access since the checkpoint, made before the repair, was applied."""
+    """Demand that every access made after the checkpoint and before the repair was applied."""
     if not recovery.end:
         return
     pieces: dict[tuple[int, int], list[Record]] = {}
@@ -216,20 +218,20 @@ def applied_all(recovery: CausalRecovery, before: Before) -> Iterator[Violation]
     own = before.own[recovery.slot].values()
     freed = {r.window for r in own if r.what == What.Free and r.event <= recovery.horizon}
     for (slot, window), made in before.to.items():
-        if slot == recovery.slot and window not in freed:  # nobody looks at one that was freed
+        if slot == recovery.slot and window not in freed:  # nobody looks at a freed window
             found = {seq: those for (w, seq), those in pieces.items() if w == window}
             yield from lacking(recovery, window, made, found)
 
 
 def lacking(recovery: CausalRecovery, window: int, made: dict[int, Record],
             found: dict[int, list[Record]]) -> Iterator[Violation]:
-    """Yield the accesses to one part that were not applied, or in part only.
+    """Yield the accesses to one part that were not applied, or only in part.
 
     Args:
         made: the accesses to the part, by their ``seq``.
         found: the pieces of each access that were applied.
     """
-    # Accesses wait from the repair until the slot is live, so their seq is larger.
+    # Accesses made after the repair wait until the slot is live, so their seq is larger.
     top = max(found, default=0)
     for seq in sorted(made):
         r = made[seq]
@@ -247,9 +249,9 @@ def lacking(recovery: CausalRecovery, window: int, made: dict[int, Record],
 
 
 def must_be_applied(recovery: CausalRecovery, r: Record) -> bool:
-    """The access was logged, has data, and has changed memory.
+    """Say whether the access was logged, has data, and has changed memory.
 
-    A slot's puts to itself are made again instead, as are its events above the horizon.
+    A slot's puts to itself are repeated instead, as are its events above the horizon.
     """
     if r.what in ATOMICS and r.bytes <= ATOMIC_BYTES and r.value0 == r.value1:
         return False
@@ -263,7 +265,8 @@ def must_be_applied(recovery: CausalRecovery, r: Record) -> bool:
 
 
 def replayed_right(recovery: CausalRecovery, before: Before) -> Iterator[Violation]:
-    """Demand that each replayed event was done before in the same way, comes once and in order."""
+    """Demand that each replayed event was done before in the same way, and comes once and in
+    order."""
     previous = recovery.start.event
     for r in recovery.replayed:
         made = before.own[recovery.slot].get(r.event)
@@ -308,7 +311,7 @@ def replayed_all(recovery: CausalRecovery, before: Before) -> Iterator[Violation
 
 
 def live_after(recovery: CausalRecovery, before: Before) -> Iterator[Violation]:
-    """Demand that live events lie above the horizon, and come after the end of the replay.
+    """Demand that live events are above the horizon, and come after the end of the replay.
 
     Events at or below the horizon have taken effect already.
     """

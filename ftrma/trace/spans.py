@@ -1,15 +1,14 @@
-"""Spans and moments that a framework has told, as events of the timeline.
+"""Spans and moments that a framework has reported, as events of the timeline.
 
 `ftrma/program/timeline.py` writes them among the records of a process: the begin of a span, its
-end, or a moment. Each is a record, or several behind one another if its text is long
+end, or a moment. Each is one record, or several consecutive ones if its text is long
 (``ftrma_trace_text`` in ``csrc/ftrma.h``). In such a record ``event`` is the number of the span,
 ``window`` its line, ``at`` the number of the piece and ``bytes`` the length of the whole text; the
-text takes the place of all fields from ``seq`` on. It is JSON: "name", "of" (the framework), and
-facts.
+text replaces all fields from ``seq`` on. It is JSON with "name", "of" (the framework), and facts.
 
-A process that holds a slot has its lines in the slot's row, below its own one; any other process
-has a row of its own. A span without an end is drawn to the last record of its process in that
-attempt: the process has died in it, or all went back.
+A process that holds a slot has its lines in the slot's row, below the process's own line; any other
+process has a row of its own. A span without an end is drawn up to the last record of its process in
+that attempt: the process died in it, or all went back.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from .records import FRAMEWORK, MAX_SLOTS, RECORD, Records, What
 
 TEXT_AT = RECORD.fields["seq"][1] if RECORD.fields else 0
 LINES = 2 * MAX_SLOTS  # number of thread of line n of process p: (n + 1) * LINES + p
-UNFINISHED = "unfinished"  # fact of a span without an end
+UNFINISHED = "unfinished"  # name of a fact of spans without an end
 
 Process = tuple[int, int]  # number, and attempt
 Lasts = dict[Process, int]
@@ -31,10 +30,10 @@ Lasts = dict[Process, int]
 
 @dataclass
 class Told:
-    """A span that a framework has told of, or a moment, which has an end at its begin.
+    """A span that a framework has reported, or a moment, which ends when it begins.
 
     Attributes:
-        end_ns: None: it has none.
+        end_ns: when it ended; None: it has no end.
         facts: "name" and "of", and whatever else the framework has told.
     """
 
@@ -63,14 +62,14 @@ def texts(records: Records) -> Iterator[tuple[Any, dict[str, Any]]]:
     Args:
         records: those of frameworks, in the order of each process.
 
-    A text of which pieces are missing was being written when its process was killed.
+    If pieces of a text are missing, its process was killed while it was writing the text.
     """
     pieces: dict[int, tuple[Any, bytes]] = {}  # by process
     for record in records:
         proc, number = int(record["proc"]), int(record["at"])
         first, before = pieces.pop(proc, (record, b"")) if number else (record, b"")
         if number and not before:
-            continue  # its begin is not there
+            continue  # the beginning is missing
         text = (before + record.tobytes()[TEXT_AT:])[: int(first["bytes"])]
         if len(text) < int(first["bytes"]):
             pieces[proc] = first, text
@@ -79,7 +78,7 @@ def texts(records: Records) -> Iterator[tuple[Any, dict[str, Any]]]:
 
 
 def gather(records: Records) -> list[Told]:
-    """Return spans and moments, by their begin."""
+    """Return spans and moments, ordered by their begin."""
     found: list[Told] = []
     begun: dict[tuple[int, int, int], Told] = {}  # by process, attempt and number
     for record, facts in texts(records):
@@ -104,7 +103,7 @@ def timeline(records: Records, ends: Lasts, began_ns: int, slots: int) -> Iterat
 
     Args:
         records: those of frameworks, ordered by begin.
-        ends: of each process in each attempt, see `lasts`.
+        ends: last time of each process in each attempt, see `lasts`.
         began_ns: begin of the timeline.
         slots: of the program.
     """
