@@ -61,21 +61,21 @@ static inline int ftrma_access_prepare(struct window *w, const char *call, int p
     return unlikely(rc) ? rc : ftrma_access_sizes(w, call, s, from_target, target, disp, r, plain);
 }
 
-/* Take a few words of the bytes that are put, so that a program that puts other bytes in its
-   replay is found out. */
+/* Hash a few words of the bytes that are put, to detect a program that puts other bytes in its
+   replay. */
 uint64_t ftrma_access_sample(const char *bytes, size_t n);
 
-/* Log the touched bytes of an image of the target's part, one record for each run without a
+/* Log the touched bytes of an image of the target's part, with one record for each run without a
    hole. `memory` corresponds to the displacement. */
 int ftrma_access_log(int log, const struct reach *r, struct ftrma_record *record,
                      const char *memory, int count, MPI_Datatype type);
 
-/* Log what the slot has learned, packed from its layout; or (answered) unpack it from the log.
-   An MPI code. */
+/* Log the bytes that the slot has learned, packed from their layout; or (answered) unpack them from
+   the log. An MPI code. */
 int ftrma_access_learn(const struct reach *r, void *origin, int count, MPI_Datatype type, int what,
                        int answered);
 
-/* Make a request that is complete already: its access is done. An MPI code. */
+/* Make a request that is already complete, since its access is done. An MPI code. */
 int ftrma_request_done(int rc, MPI_Request *request);
 
 /* ---- events and records --------------------------------------------------------------------- */
@@ -93,9 +93,9 @@ static inline void trace_access(const struct reach *r)
     t->gnc = w->gnc;
 }
 
-/* Wait for a target that is being replayed: its replacement has looked through the others' logs
-   when it began, and its memory is not there yet. An MPI code. From here to the access nothing
-   may wait. */
+/* Wait for a target that is being replayed: its replacement looked through the others' logs when it
+   began, and its memory is not restored yet. An MPI code. From here to the access nothing may
+   wait. */
 static inline int await_target(const struct window *w, int target)
 {
     if (likely(!LOAD(&ftrma_ctl->replays)) || target == w->me || ftrma_event_clock.mode)
@@ -103,7 +103,7 @@ static inline int await_target(const struct window *w, int target)
     return ftrma_await_live(w->members[target].slot);
 }
 
-/* Begin the event. 0: do it; 1: it has been done, and is replayed; else an MPI code. */
+/* Begin the event. 0: do it; 1: it was done before, and is replayed; else an MPI code. */
 static inline int enter(const struct reach *r, int what, uint64_t data)
 {
     struct window *w = r->w;
@@ -139,7 +139,7 @@ static inline void count_dropped(size_t bytes)
 static inline void take_number(const struct reach *r, struct ftrma_record *record)
 {
     struct ftrma_member *m = &r->w->members[r->target];
-    if (is_far(r->w, r->target)) { /* the agent reads and counts them */
+    if (is_far(r->w, r->target)) { /* the agent reads the clock and counts */
         record->clock = record->seq = FTRMA_UNKNOWN;
         return;
     }

@@ -6,7 +6,7 @@
 
 #include "window.h"
 
-/* Refuse an operation that is none for `element`. An MPI code; `call` is named in the error. */
+/* Refuse an operation that is not defined for `element`. An MPI code; the error names `call`. */
 int ftrma_check_op(struct window *w, const char *call, MPI_Op op, MPI_Datatype element, int fetch);
 
 /* Accumulate, and put the old value into `result` if `fetch` is set. An MPI code. */

@@ -9,14 +9,14 @@
 #include "access.h"
 #include "far.h"
 
-/* Begin a change of a part, alone. FTRMA_OK, or the unwind code when a failure was noticed.
-   After a repair in here the target may be in a replay, as after one in `enter`. */
+/* Begin an exclusive change of a part. FTRMA_OK, or the unwind code if a failure was noticed. After
+   a repair in this call the target may be in a replay, as after one in `enter`. */
 static inline int atomic_begin(struct window *w, int target)
 {
     int32_t *owner = &w->members[target].atomic_owner, mine = w->me + 1;
     uint32_t seen = LOAD(&w->header->bell.word);
     if (is_far(w, target)) {
-        /* Several requests do it, of which some may be done at a death. */
+        /* It takes several requests, only some of which may be done at a death. */
         ftrma_foreign("an accumulate that a node's agent cannot do");
         return ftrma_far_begin_change(w, target);
     }
@@ -28,7 +28,7 @@ static inline int atomic_begin(struct window *w, int target)
         int rc = ftrma_unwinding() ? ftrma_code_unwind : await_target(w, target);
         if (rc)
             return rc;
-        /* The owner may be on another node: then its name is that of its agent. */
+        /* If the owner is on another node, the word names the agent instead. */
         int known = nobody > 0 && nobody <= w->n;
         ftrma_wait_step(&step, &w->header->bell, seen,
                         ftrma_awaits(FTRMA_WHAT_ACCUMULATE, known ? w->members[nobody - 1].slot : -1));
@@ -46,7 +46,7 @@ static inline void atomic_end(struct window *w, int target)
         ftrma_wake(&w->header->bell);
 }
 
-/* 1 for words that are added here: the library's dispatch alone would cost more than the rest. */
+/* 1 for words that are added here, since the library's dispatch would cost more than the rest. */
 static inline int is_word(MPI_Datatype type)
 {
     return type == MPI_INT64_T || type == MPI_LONG || type == MPI_UINT64_T || type == MPI_LONG_LONG;
@@ -68,16 +68,15 @@ static inline void trace_value(const struct reach *r, int which, const char *mem
         memcpy(&ftrma_trace.value[which], memory + r->low, r->span);
 }
 
-/* The records of one change under the lock: the old bytes, for the case that this process dies
-   before the change is done, and the new bytes. The repair looks at `atomic_done` (event.h,
-   replay.c). */
+/* The records of one change under the lock: the old bytes, in case this process dies before the
+   change is done, and the new bytes. The repair looks at `atomic_done` (event.h, replay.c). */
 struct change {
     struct ftrma_record record;
     struct ftrma_pen before; /* the end of the result log without the old bytes */
     int log;
 };
 
-/* Log one record of the bytes that lie there; words go by the short way. */
+/* Log one record of the bytes at this place; words take a shortcut. */
 static inline int log_part(int log, const struct reach *r, struct ftrma_record *record,
                            const char *memory, int count, MPI_Datatype type)
 {

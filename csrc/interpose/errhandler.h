@@ -4,7 +4,7 @@
 
 #include <mpi.h>
 
-/* MPI_Win_set_errhandler, whose fatal handler ends the job in words. */
+/* MPI_Win_set_errhandler, with a fatal handler that ends the job and says why. */
 int ftrma_win_set_errhandler(MPI_Win win, MPI_Errhandler handler);
 
 #endif

@@ -7,7 +7,7 @@
 
 #include "communicator_state.h"
 
-/* The call that a transfer belongs to; slots that disagree are told so. */
+/* The call to which a transfer belongs; slots that disagree get an error. */
 enum ftrma_collective {
     FTRMA_GATHER_ALL,
     FTRMA_BARRIER,
@@ -46,21 +46,20 @@ struct ftrma_area {
     char data[];
 };
 
-/* One collective call as this slot sees it.  Each slot has a stream of bytes, made of pieces, which
-   goes out chunk by chunk, one in each round; each takes what it wants from the others' streams. */
+/* One collective call as this slot sees it. Each slot has a stream of bytes, made of pieces, which
+   is published chunk by chunk, one in each round; each slot takes what it wants from the others'
+   streams. */
 struct ftrma_transfer {
     int collective, root;           /* root: -1 where there is none */
-    uint64_t detail;                /* more that must be equal when the call is replayed */
-    int agrees;                     /* its result decides what all members do or none: see
+    uint64_t detail;                /* further data that must be equal when the call is replayed */
+    int agrees;                     /* all members act on its result or none does: see
                                        ftrma_agree */
-    int ordered;                    /* rank 0 arrives after all others, and so goes on before
-                                       them */
-    int sample;                     /* the signature of the event includes some of the stream's
-                                       bytes */
+    int ordered;                    /* rank 0 arrives after all others, so it goes on before them */
+    int sample;                     /* the event's signature includes some of the stream's bytes */
     const struct ftrma_piece *out;  /* [nout] the own stream */
     int nout;
-    size_t expected;                /* bytes of the longest stream, as far as it is known here */
-    size_t unit;                    /* chunks do not go over multiples of this; 0: all the same */
+    size_t expected;                /* bytes of the longest stream, as far as this slot knows */
+    size_t unit;                    /* chunks do not cross multiples of this; 0: they may */
     /* Takes the bytes that this slot wants from the chunks [lo, hi) of the streams. Returns an
        MPI code. */
     int (*deliver)(struct ftrma_transfer *t, size_t lo, size_t hi);
@@ -87,7 +86,7 @@ static inline int ftrma_ranks(void)
 /* Map the communicator's board, and find the other nodes of its members; find: map it only if it
    is there. 0 or -errno. */
 int ftrma_exchange_prepare(struct communicator *on, int find);
-/* The transfers that follow are on this communicator. [out] *room: bytes of a chunk. Returns an MPI
+/* Make the following transfers use this communicator. [out] *room: bytes of a chunk. Returns an MPI
    code. */
 int ftrma_exchange_open(struct communicator *on, size_t *room);
 /* Run all rounds of a transfer. Returns an MPI code. */
@@ -95,7 +94,7 @@ int ftrma_transfer_run(struct ftrma_transfer *t);
 /* The deposit of a rank in this exchange; NULL with *rc set if the rank is in another call. Not
    for exchanges that are answered from the log. */
 const struct ftrma_area *ftrma_deposit(const struct ftrma_transfer *t, int rank, int *rc);
-/* Copy n bytes to where they belong: from the deposit of an exchange, and then log them; or from
+/* Copy n bytes to their destination: from the deposit of an exchange, and then log them; or from
    the log. Returns an MPI code. */
 int ftrma_learn(const struct ftrma_transfer *t, void *to, const void *from, size_t n);
 

@@ -4,10 +4,10 @@
 
 #include "window.h"
 
-/* 1 if the agent can apply the operation to elements of a type that lie there. */
+/* 1 if the agent can apply the operation to elements of this type at this place. */
 int ftrma_far_can(const struct reach *r, int kind, MPI_Op op, MPI_Datatype type);
-/* Have the agent apply the operation, and log what has changed; [out] result: the old value,
-   where it is not NULL. what: kind of event; kind: ACC, FOP or CAS. Returns an MPI code. */
+/* Let the agent apply the operation, and log the change; [out] result: the old value, if it is not
+   NULL. what: kind of event; kind: ACC, FOP or CAS. Returns an MPI code. */
 int ftrma_far_atomic(const struct reach *r, int what, int kind, MPI_Op op, MPI_Datatype type,
                      const void *from, const void *compare, void *result);
 

@@ -1,4 +1,4 @@
-/* Bytes of members on other nodes: reading, writing, and waiting for what was written (farbytes.c).
+/* Bytes of members on other nodes: reading, writing, and waiting for writes (farbytes.c).
  *
  * Functions return MPI codes.
  */
@@ -11,11 +11,12 @@
    `mask` marks (NULL: all). */
 int ftrma_far_move(const struct reach *r, void *local, int write);
 int ftrma_far_runs(const struct reach *r, const char *local, const char *mask);
-/* Wait until all that was written to one member, or to all, has arrived. */
+/* Wait until everything that was written to one member, or to all, has arrived. */
 int ftrma_far_flush(struct window *w, int target);
 int ftrma_far_flush_all(struct window *w);
 
-/* Records that are appended to the put log between these two belong to puts to a far part. */
+/* Mark the records that are appended to the put log between these two calls as puts to a far
+   part. */
 int ftrma_far_log_open(const struct reach *r);
 void ftrma_far_log_close(const struct reach *r);
 

@@ -1,4 +1,4 @@
-/* The mover: it alone knows how bytes travel between windows.
+/* The mover, the only module that knows how bytes travel between windows.
  *
  * On one node a part from Allocate is mapped by every member, so a put is a copy. A part from
  * Create lies in its owner's private memory and is reached through process_vm_readv and
@@ -13,7 +13,7 @@
 
 /* Move bytes between `local` and the touched stretch of a part that is not mapped here. */
 int ftrma_remote(const struct reach *r, void *local, int write);
-/* Give memory with the layout of the touched stretch: the part itself, or a private image, which
+/* Provide memory with the layout of the touched stretch: the part itself, or a private image, which
    ftrma_put_back writes back. `address` corresponds to the displacement. */
 int ftrma_image(const struct reach *r, char **address, char **owned);
 int ftrma_put_back(const struct reach *r, char *owned, int count, MPI_Datatype type, int rc);

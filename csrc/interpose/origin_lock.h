@@ -1,9 +1,10 @@
-/* The lock of this process's origin (origin_lock.c).  By the origin other nodes are reached.
+/* The lock of this process's origin, by which other nodes are reached (origin_lock.c).
  *
- * The origin serves one thread at a time.  A thread that waits for a lock of another node may wait for
- * what a thread of its own process is about to do.  So it lets the others have the origin: they ring
- * the origin's alarm, which ends the call that waits.  A call that ends with the alarm, and without a
- * failure, is made again.  All that each access needs is inline.
+ * The origin serves one thread at a time. A thread that waits for a lock of another node may wait
+ * for something that a thread of its own process is about to do. So it gives way to other threads
+ * that want the origin: they ring the origin's alarm, which ends the waiting call. A call that ends
+ * with the alarm, but without a failure, is made again. Everything that each access needs is
+ * inline.
  */
 #ifndef FTRMA_ORIGIN_LOCK_H
 #define FTRMA_ORIGIN_LOCK_H
@@ -22,15 +23,16 @@ struct ftrma_originlock {
     pthread_mutex_t mutex;
     pthread_mutex_t changing; /* held from the beginning of an atomic or change to its end */
     unsigned wanted;     /* threads that wait for the origin */
-    int owner_waits;     /* the thread that has it waits for a lock of another node */
-    unsigned unanswered; /* locks and atomics without an answer: nothing else can go to their targets */
+    int owner_waits;     /* the thread that has the origin waits for a lock of another node */
+    unsigned unanswered; /* locks and atomics without an answer; nothing else can be sent to their
+                            targets */
 };
 extern struct ftrma_originlock ftrma_originlock;
 
-/* Leave the origin to others after a call without success.  1: the call is to be made again. */
+/* Release the origin after a call without success. 1: the call is to be made again. */
 int ftrma_originlock_release(int result);
-/* The MPI code of a call without success; target: -1 where it went to several, w: NULL where it was no
-   window's. */
+/* The MPI code of a call without success; target: -1 if there were several, w: NULL if the call
+   belongs to no window. */
 int ftrma_originlock_error(struct window *w, int target, int result);
 /* In a repair: call until there is an answer, or another round is asked for. */
 int ftrma_originlock_retry(uint64_t round, int (*call)(void));
@@ -44,7 +46,7 @@ static inline void lock_origin(void)
     __atomic_sub_fetch(&ftrma_originlock.wanted, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Leave the origin to others.  1: the call with this result is to be made again. */
+/* Release the origin. 1: the call with this result is to be made again. */
 static inline int unlock_origin(int result)
 {
     if (unlikely(result != FTRMA_OK))
@@ -59,23 +61,25 @@ static inline int judge(struct window *w, int target, int result)
     return likely(result == FTRMA_OK) ? MPI_SUCCESS : ftrma_originlock_error(w, target, result);
 }
 
-/* This thread sends nothing any more, though it is amid a call that it began before: a failure is
-   pending, or was handled by a rollback. */
+/* 1 if this thread must not send any more, although it is inside a call that it began before: a
+   failure is pending, or was handled by a rollback. */
 static inline int is_hindered(void)
 {
     return unlikely(LOAD(&ftrma_ctl->alarm) != ftrma_thread.round)
            && (ftrma_stale() || ftrma_pending());
 }
 
-/* Make a call with the origin locked, and set `result` to its result.  The failure is looked for under
-   the lock: the alarm rings once, and the thread before may have taken the ring. */
+/* Make a call with the origin locked, and set `result` to its result. Failures are checked for
+   under the lock, since the alarm rings once, and the previous thread may have consumed the
+   ring. */
 #define WITH_ORIGIN(result, call)                                                                 \
     do {                                                                                          \
         lock_origin();                                                                            \
         (result) = is_hindered() ? FTRMA_ALARM : (call);                                          \
     } while (unlock_origin(result))
 
-/* Make a call that waits for a lock of another node: it gives way to threads that want the origin. */
+/* Make a call that waits for a lock of another node and gives way to threads that want the
+   origin. */
 #define WITH_ORIGIN_FOR_LOCK(result, call)                                                        \
     do {                                                                                          \
         lock_origin();                                                                            \
@@ -97,7 +101,7 @@ static inline int count_unanswered(int result)
     return result;
 }
 
-/* A lock or atomic has its answer. */
+/* Note that a lock or atomic has got its answer. */
 static inline void count_answered(void)
 {
     __atomic_sub_fetch(&ftrma_originlock.unanswered, 1, __ATOMIC_SEQ_CST);

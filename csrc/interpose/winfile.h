@@ -4,7 +4,7 @@
 
 #include "window.h"
 
-/* One member's offer of a part: it is told to the others before the file exists. */
+/* One member's offer of a part, which the others learn before the file exists. */
 struct ftrma_offer {
     int64_t size_bytes, disp_unit;
     uint64_t base;
@@ -12,20 +12,20 @@ struct ftrma_offer {
     int32_t allocated, pad;
 };
 
-/* [out] offset[n]: where each part of this node begins; returns the bytes of the file.  packed: one part
-   begins where the other ends. */
+/* Lay the file out: [out] offset[n]: where each part of this node begins; returns the size of the
+   file. packed: each part begins where the one before ends. */
 size_t ftrma_winfile_layout(const struct ftrma_offer *offers, int n, int allocated, int packed,
                             uint64_t *offset);
-/* Memory of a replayed window that all have freed since. 0 or -errno. */
+/* Provide memory for a replayed window that all have freed since then. 0 or -errno. */
 int ftrma_winfile_ghost(struct window *w, const struct ftrma_offer *offers,
                         const uint64_t *offset);
 /* Map the file, or make it. 0 or -errno. */
 int ftrma_winfile_map(struct window *w, int create);
 void ftrma_winfile_unlink(const struct window *w);
-/* Put private memory in place of a mapping, so that it holds no file: a thread may still look at
-   it. */
+/* Replace a mapping by private memory, so that it does not hold the file but a thread can still
+   look at it. */
 void ftrma_winfile_cover(struct window *w);
-/* 1 if the process that this one replaces has made the file already. */
+/* 1 if the process that this one replaces had already made the file. */
 int ftrma_winfile_made_before(const struct window *w);
 
 struct window *ftrma_window_new(int n); /* NULL: no memory */

@@ -4,13 +4,13 @@
 
 #include "control.h"
 
-extern uint64_t ftrma_round; /* the repair round that this process left last; it alone writes
-                                this */
+extern uint64_t ftrma_round; /* the repair round that this process left last; only this process
+                                writes it */
 
-/* Have all waits of this process end: the watching thread has seen another alarm than before. */
+/* Make all waits of this process end, since the watching thread has seen a new alarm. */
 void ftrma_alarm_seen(void);
 
-/* 1 if a failure waits to be handled: calls of the user's program go no further. */
+/* 1 if a failure waits to be handled, so that calls of the program must not go on. */
 static inline int ftrma_pending(void)
 {
     if (ftrma_ctl == NULL)

@@ -1,5 +1,6 @@
-/* The state of a communicator that is ours, in its members' shared memory and in this process. The
- * slots' world is one, and so is each that Dup, Split, Create and their kin derive from it. */
+/* The state of a communicator that is ours, in its members' shared memory and in this process.
+ * These are the slots' world and all communicators that Dup, Split, Create and similar calls derive
+ * from it. */
 #ifndef FTRMA_COMMUNICATOR_STATE_H
 #define FTRMA_COMMUNICATOR_STATE_H
 
@@ -8,7 +9,8 @@
 
 #include "internal.h"
 
-#define FTRMA_MAX_DIMS 16 /* of a Cartesian topology; one with more is the library's own */
+#define FTRMA_MAX_DIMS 16 /* of a Cartesian topology; one with more dimensions is the library's
+                             own */
 
 /* The identity of a communicator: equal on all members and in each execution of the program. */
 struct ftrma_spec {
@@ -20,8 +22,8 @@ struct ftrma_spec {
 };
 #define FTRMA_WORLD_ID 1
 
-/* The beginning of the file comm-ID; words[n] follow, then two areas for each member. Over
-   several nodes each node that has a member has such a file, of all members. */
+/* The beginning of the file comm-ID; words[n] follow, then two areas for each member. Over several
+   nodes each node with a member has such a file, with words and areas of all members. */
 struct ftrma_board {
     struct ftrma_bell bell, bell_too; /* first: the node's agent rings both; here one is waited at */
     struct ftrma_spec spec;
@@ -30,8 +32,8 @@ struct ftrma_board {
 };
 
 struct ftrma_word {
-    uint64_t arrived; /* exchanges that the member has arrived at; the member alone writes this,
-                         or, for a member on another node, the agent */
+    uint64_t arrived; /* exchanges that the member has arrived at; only the member writes this, or,
+                         for a member on another node, the agent */
     uint64_t line[7];
 };
 
@@ -39,7 +41,7 @@ struct communicator {
     MPI_Comm handle, backing;  /* backing: MPI_COMM_NULL while there is none */
     struct ftrma_spec spec;
     int me;                    /* this slot's rank */
-    int ghost;                 /* 1: all have freed it before this slot died, so it is only
+    int ghost;                 /* 1: all had freed it before this slot died, so it is only
                                   replayed */
     struct ftrma_board *board; /* NULL until it is needed */
     struct ftrma_word *words;

@@ -38,7 +38,7 @@ static inline void ftrma_leave_call(void)
     __atomic_add_fetch(&ftrma_ctl->proc[ftrma_me].calls, CALLS_STEP - 1, __ATOMIC_SEQ_CST);
 }
 
-/* Note by its name which call of the library this process enters. */
+/* Note the name of the library's call that this process enters. */
 static inline void ftrma_name_call(const char *name)
 {
     if (ftrma_ctl)
@@ -54,23 +54,24 @@ static inline int ftrma_others_inside(void)
 /* Send one line to the supervisor of a job over several nodes, past Python; printf-like. */
 void ftrma_tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Open a file of the job: a regular one of this user's alone, and no link.  An fd or -errno. */
+/* Open a file of the job: a regular file that only this user can access, and no link. An fd or
+   -errno. */
 int ftrma_open(const char *path, int flags);
 
-/* A wait of this kind of event for this slot, as others read it in ftrma_proc.awaits. */
+/* The value of ftrma_proc.awaits for a wait of this kind of event for this slot. */
 static inline uint64_t ftrma_awaits(enum ftrma_what what, int slot)
 {
     return (uint64_t)what << 32 | (uint32_t)(slot + 1);
 }
 
 /* One step of a wait: spin, then yield, then sleep until the bell is rung; seen: bell->word as it
-   was before the condition was looked at; awaits: see ftrma_awaits. */
+   was before the condition was checked; awaits: see ftrma_awaits. */
 void ftrma_wait_step(unsigned *step, struct ftrma_bell *bell, uint32_t seen, uint64_t awaits);
 void ftrma_wake(struct ftrma_bell *bell);
 /* Sleep until the bell is rung or the time is over; `seen` and `awaits` as above. */
 void ftrma_nap(struct ftrma_bell *bell, uint32_t seen, uint64_t ns, uint64_t awaits);
-/* Have the node's agent look: something was stored in the control file that other nodes must
-   see. Ringing a bell there does so, too. */
+/* Wake the node's agent: something was stored in the control file that other nodes must see.
+   Ringing a bell there also does this. */
 void ftrma_tell_agent(void);
 
 #endif

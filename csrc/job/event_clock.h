@@ -5,26 +5,26 @@
 
 #include "internal.h"
 
-/* Written by the thread that runs the program alone: `on`, `mode` and `logging` when it is entered
-   (ftrma_log_start), by a replay and where the budget of logs is spent; the counters by each event;
-   `slot` when its log is mapped. */
+/* Only the thread that runs the program writes this: `on`, `mode` and `logging` when the program is
+   entered (ftrma_log_start), in a replay and when the budget of logs is spent; the counters at each
+   event; `slot` when its log is mapped. */
 struct ftrma_event_clock {
     int on;                  /* events are counted: there may be a replay */
     int mode;                /* FTRMA_LIVE, _REPLAY or _PROLOGUE */
     int logging;             /* FTRMA_LOG_*: what is recorded now */
     struct ftrma_slot *slot; /* this slot's words in the control file */
     uint64_t clock, events, hash, signature;
-    uint64_t ended;          /* the clock when the newest event ended; a call that waits has only
-                                begun */
+    uint64_t ended;          /* the clock when the newest event ended; a call that is waiting has
+                                only begun */
     uint64_t dropped;        /* bytes not logged since the budget was spent */
     uint64_t first;          /* number of the first event after the newest mark */
-    uint64_t messages, unfollowed; /* calls that no replay repeats, which may wait for others; of
-                                      these, those since the trace was told */
+    uint64_t messages, unfollowed; /* calls that no replay repeats and that may wait for others;
+                                      those of them since the last record about them in the trace */
 };
 extern struct ftrma_event_clock ftrma_event_clock;
 
-/* Events have an order only within one thread, the one that runs the program.  Calls of others are
-   done and not counted, and the slot cannot be replayed past them. */
+/* Events are ordered only within one thread, which runs the program. Calls of other threads are
+   done but not counted, and the slot cannot be replayed past them. */
 extern _Thread_local int ftrma_counted __attribute__((tls_model("initial-exec")));
 
 /* 1 if events of this thread are counted; 1 if they are logged. */
@@ -44,29 +44,29 @@ static inline uint64_t ftrma_mix(uint64_t h, uint64_t x)
     return h ^ (h >> 29);
 }
 
-/* The program makes a call that may wait for another slot's message. */
+/* Note that the program makes a call that may wait for another slot's message. */
 static inline void ftrma_note_wait(void)
 {
     ftrma_event_clock.unfollowed += ftrma_event_clock.messages > 0;
 }
 
-/* The first event behind the newest mark is complete. */
+/* Note that the first event after the newest mark is complete. */
 void ftrma_note_first(void);
 
-/* Add a reason to a mark.  A spare that takes a checksum rank's seat adds one while the slot may add
-   another: by a load and a store one of the two would be lost. */
+/* Add a reason to a mark. A spare that takes a checksum rank's seat may add a reason at the same
+   time as the slot adds another: with a load and a store one of the two would be lost. */
 static inline void ftrma_mark_break(struct ftrma_mark *mark, uint32_t why)
 {
     __atomic_fetch_or(&mark->broken, why, __ATOMIC_SEQ_CST);
 }
 
-/* Break both marks for this reason, so that no replay can start from them; or one mark, and note
-   the call. */
+/* Break both marks for this reason, so that no replay can start from them. The second function
+   breaks one mark, and notes the call. */
 void ftrma_break(uint32_t why);
 void ftrma_blame(struct ftrma_mark *mark, uint32_t why, const char *call);
-/* The program makes a call that no replay can repeat. */
+/* Note that the program makes a call that no replay can repeat. */
 void ftrma_foreign(const char *call);
-/* The program has something from here on that no log covers, made by this call. */
+/* Note that from here on the program has an object that no log covers, made by this call. */
 void ftrma_hold(const char *call);
 /* Note that another thread makes a call of MPI; 1 if that is new since the checkpoint. */
 int ftrma_uncounted(void);

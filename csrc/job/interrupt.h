@@ -5,8 +5,8 @@
 #include "attempt.h"
 #include "control.h"
 
-/* Give this thread up, which is another one than the program's: it unwinds from a call, and is
-   lost with it, so that nothing can be repaired in place. */
+/* Give up this thread, which is not the program's main one: it unwinds from a call and is lost, so
+   nothing can be repaired in place. */
 void ftrma_lose_thread(void);
 /* Decide whether this thread's call goes on (0), perhaps after a repair in place, or unwinds
    (1). */

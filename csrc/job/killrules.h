@@ -4,8 +4,8 @@
 
 #include "internal.h"
 
-/* A bit per failpoint at which a rule waits for this process; written when it joins and when its role
-   changes. */
+/* One bit for each failpoint at which a rule may strike this process; written when the process
+   joins and when its role changes. */
 extern uint32_t ftrma_armed;
 
 static inline void ftrma_failpoint(int failpoint)

@@ -2,7 +2,7 @@
 #ifndef FTRMA_LEAVE_H
 #define FTRMA_LEAVE_H
 
-/* Have each end that this process makes of itself noted from now on. */
+/* From now on, note each way in which this process ends itself. */
 void ftrma_watch_own_end(void);
 
 /* Note that the program has called MPI_Abort with this status. */

@@ -1,4 +1,4 @@
-/* Mail between the processes of a job whose deaths a framework is told of (mail.c). */
+/* Mail between the processes of a job in which a framework is told of deaths (mail.c). */
 #ifndef FTRMA_MAIL_H
 #define FTRMA_MAIL_H
 

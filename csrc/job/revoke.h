@@ -7,25 +7,25 @@
 
 /* Register a communicator that the program has from now on. */
 void ftrma_register_comm(MPI_Comm comm);
-/* Register one that no repair makes anew; maker: the call that has made it, or NULL: nobody else
-   is in it. */
+/* Register a communicator that no repair makes anew; maker: the call that has made it, or NULL: no
+   other process is in it. */
 void ftrma_register_made(MPI_Comm comm, const char *maker);
-/* Note the call by which the program gets such a communicator later; NULL: it is there. */
+/* Note the call by which the program will get such a communicator; NULL: it exists now. */
 void ftrma_foreign_later(const char *call);
-const char *ftrma_foreign_maker(void); /* a call that has made one that no repair makes anew;
-                                          NULL: there is none */
+const char *ftrma_foreign_maker(void); /* a call that has made a communicator that no repair makes
+                                          anew; NULL: there is none */
 void ftrma_unregister_comm(MPI_Comm comm);
-/* Wait up to a second for the other threads that wait in one of these to come back. */
+/* Wait up to a second until other threads that wait in these communicators come back. */
 void ftrma_revoke_await(void);
-/* Forget all that are listed: repair `round` makes them anew. */
+/* Forget all listed communicators: repair `round` makes them anew. */
 void ftrma_revoke_forget(uint64_t round);
 /* Set the communicator from which the slots' world is being taken, or MPI_COMM_NULL again. */
 void ftrma_revoke_building(MPI_Comm comm);
 
-/* Have communicators at hand that ftrma_revoke_dummy can revoke. Local; an MPI code. */
+/* Provide communicators that ftrma_revoke_dummy can revoke. Local; an MPI code. */
 int ftrma_refill_dummies(void);
-/* Revoke all that are listed (0: not yet, since something must be finished first), and one that
-   nobody uses. The watching thread alone calls these. */
+/* Revoke all listed communicators (0: not yet, since something must be finished first), or one that
+   nobody uses. Only the watching thread calls these. */
 int ftrma_revoke_all(void); /* 0: later, something must be finished first */
 void ftrma_revoke_dummy(void);
 

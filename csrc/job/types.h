@@ -1,5 +1,5 @@
-/* Datatypes: the size of a predefined one from a table, without a call of the library; layouts from
- * the library. */
+/* Datatypes: sizes of predefined ones from a table, without a call of the library; layouts from the
+ * library. */
 #ifndef FTRMA_TYPES_H
 #define FTRMA_TYPES_H
 
@@ -35,29 +35,29 @@ static inline size_t ftrma_basic_size(MPI_Datatype type)
     return 0;
 }
 
-/* The one predefined type that a type is made of; MPI_DATATYPE_NULL if there are more. */
+/* The only predefined type of which a type consists; MPI_DATATYPE_NULL if there are several. */
 MPI_Datatype ftrma_element_type(MPI_Datatype type);
 
-/* 1 if the type is one that data may be sent with: not null, and committed. */
+/* 1 if data may be sent with the type: it is not null, and committed. */
 int ftrma_usable(MPI_Datatype type);
 
-/* Copy between two layouts of the same bytes. Returns an MPI code. */
+/* Copy between two layouts of the same number of bytes. Returns an MPI code. */
 int ftrma_convert(const void *from, int count, MPI_Datatype type, void *to, int to_count,
                   MPI_Datatype to_type);
 
 /* Copy between a layout and packed bytes, whose number is that of ftrma_packed_bytes; 2 GiB and
-   more go in slices. MPI codes. */
+   more are copied in slices. MPI codes. */
 int ftrma_to_bytes(const void *memory, int count, MPI_Datatype type, void *packed, size_t bytes);
 int ftrma_from_bytes(const void *packed, size_t bytes, void *memory, int count, MPI_Datatype type);
 
 /* [out] *bytes: of count elements, packed. Returns an MPI code. */
 int ftrma_packed_bytes(int count, MPI_Datatype type, size_t *bytes);
 
-/* Cut a layout after its first `bytes`. *made: a type to be freed, if no whole elements are
-   left. Returns an MPI code. */
+/* Cut a layout after its first `bytes`. *made: a type to be freed, if the cut is not between
+   elements. Returns an MPI code. */
 int ftrma_cut(int *count, MPI_Datatype *type, size_t bytes, MPI_Datatype *made);
 
-/* The number of a predefined operation that computes, equal in every process; 0: any other
+/* The number of a predefined operation that computes, the same in every process; 0: any other
    operation. */
 unsigned ftrma_predefined(MPI_Op op);
 
@@ -66,7 +66,7 @@ struct ftrma_layout {
     MPI_Datatype type;
     size_t size;      /* of an element, packed */
     MPI_Aint extent;  /* from one element to the next */
-    int basic;        /* packed and in memory it is the same */
+    int basic;        /* it is the same packed and in memory */
 };
 /* Returns an MPI code. */
 int ftrma_layout_of(MPI_Datatype type, struct ftrma_layout *l);
@@ -74,8 +74,8 @@ int ftrma_layout_of(MPI_Datatype type, struct ftrma_layout *l);
 int ftrma_pack(const void *from, size_t count, const struct ftrma_layout *l, void *to);
 int ftrma_unpack(const void *from, size_t count, const struct ftrma_layout *l, void *to);
 
-/* Let the library go on with what it has begun: messages need calls on both sides. A waiter
-   looks FTRMA_PATIENCE times for the others before it calls this. */
+/* Let the library make progress: messages need calls on both sides. A waiter looks FTRMA_PATIENCE
+   times for the others before it calls this. */
 #define FTRMA_PATIENCE 64
 void ftrma_progress(void);
 

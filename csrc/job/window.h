@@ -62,17 +62,17 @@ struct window {
     int allocated;    /* from Allocate (parts in the shared file) or Create (user memory) */
     int shared;       /* from Allocate_shared: the members may load and store in all parts */
     int n, me;        /* members and own number among them */
-    int bare;         /* 1: not protected, as the program asked: a survivor's bytes stay as they
+    int bare;         /* 1: not protected, as the program has asked: a survivor's bytes stay as they
                          are */
     int anew;         /* 1: it has no memory of an earlier attempt */
     int direct;       /* all parts are mapped here */
     int maker;        /* the first member of this node */
-    int left;         /* 1: this process replaces one that was ready for others, so its words
-                         stand */
+    int left;         /* 1: this process replaces one that was ready for others, so that one's words
+                         stay valid */
     int ordinal;      /* number in this slot's program order */
     int fence_open;   /* a fence opened an epoch */
     int all_locked;
-    int access_open, exposure_open; /* by Start, by Post; perhaps toward nobody */
+    int access_open, exposure_open; /* by Start, by Post; perhaps toward no member */
     MPI_Group group;  /* the members */
     char name[48];
     size_t file_bytes;
@@ -100,8 +100,9 @@ struct window {
 struct window *ftrma_window(MPI_Win handle); /* NULL: not one of ours */
 extern int ftrma_next_ordinal; /* of the window that is made next */
 #define FTRMA_MAX_WINDOWS 4096
-/* The call that has made a window whose contents no log covers; NULL: there is none. Its members
-   store into each other's parts, it is not protected, or it is the library's own. */
+/* The call that has made a window whose contents no log covers; NULL: there is none. In such a
+   window members store into each other's parts, or it is not protected, or it is the library's
+   own. */
 const char *ftrma_window_held(void);
 /* Note that a window of the library's own is made, and freed. */
 void ftrma_window_hold(MPI_Win handle);
@@ -109,13 +110,13 @@ void ftrma_window_release(MPI_Win handle);
 /* An error of the program's on this window, in words, for its error handler.  Returns the code. */
 int ftrma_window_fail(struct window *w, int class, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* Find a window by its name, in use or not. A rollback leaves windows out of use, and the
-   program's making them again takes them. */
+/* Find a window by its name, in use or not. After a rollback windows are out of use, and when the
+   program makes them again, they are taken. */
 struct window *ftrma_window_named(const char *name);
 /* 1 if this is a handle of an earlier attempt. */
 int ftrma_window_is_stale(MPI_Win handle);
 int ftrma_window_listed(const struct window *w);
-int ftrma_window_list(struct window *w); /* put it into the list, once or again: 0, or -EMFILE:
+int ftrma_window_list(struct window *w); /* add it to the list, unless it is there: 0, or -EMFILE:
                                             there are too many */
 void ftrma_window_unlist(struct window *w);
 /* Make the window's handle: a window of the library's over this process alone. An MPI code. */
@@ -147,7 +148,7 @@ struct reach {
     size_t span;
 };
 
-/* Do what ftrma_reach does, for layouts and for stretches that leave the part. */
+/* Do what ftrma_reach does, for layouts and for stretches that reach outside of the part. */
 int ftrma_reach_layout(struct window *w, const char *call, int target, MPI_Aint disp, int count,
                        MPI_Datatype type, struct reach *r);
 

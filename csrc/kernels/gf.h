@@ -2,10 +2,10 @@
  * Erasure kernels: sums of products in GF(2^8), the arithmetic of Reed-Solomon groups.
  *
  * Parity j of a group is the sum over its members i of g(j, i) * bytes of i; a lost member is such
- * a sum over k members and parities that are left. Both are one operation on different
- * coefficients (ftrma/vault/erasure.py computes them), and folding deltas into a parity is the same
- * with "add to" in the place of "set to". Addition is XOR; multiplication is that of polynomials over
- * GF(2) modulo x^8 + x^4 + x^3 + x^2 + 1 (0x11D), the field that ISA-L and most storage codes use.
+ * a sum over k remaining members and parities. Both are one operation with different coefficients
+ * (ftrma/vault/erasure.py computes them), and folding deltas into a parity is the same with "add
+ * to" in place of "set to". Addition is XOR; multiplication is that of polynomials over GF(2)
+ * modulo x^8 + x^4 + x^3 + x^2 + 1 (0x11D), the field that ISA-L and most storage codes use.
  *
  * What kernels.h says of all kernels holds for these too, the choice of the instruction set with
  * ftrma_kernel_select included.

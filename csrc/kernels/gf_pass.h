@@ -1,6 +1,6 @@
 /*
- * One pass of an erasure kernel, by instruction set (gf_portable.c, gf_x86.c); variant.c chooses one,
- * gf.c runs it, and nobody else includes this.
+ * One pass of an erasure kernel, by instruction set (gf_portable.c, gf_x86.c); variant.c chooses
+ * one, gf.c runs it, and no other file includes this.
  */
 #ifndef FTRMA_GF_PASS_H
 #define FTRMA_GF_PASS_H
@@ -10,7 +10,7 @@
 /* Fills the tables of gf_portable.c; runs when the library is loaded. */
 void ftrma_gf_init(void);
 
-/* The sums at offsets [at, end): any number of bytes; the other variants do whole lines alone. */
+/* The sums at offsets [at, end): any number of bytes; the other variants only do whole lines. */
 void ftrma_gf_lines_portable(const struct gf_pass *pass, size_t at, size_t end);
 #if HAVE_X86
 /* affine[c]: the matrix that multiplies by c, as GF2P8AFFINEQB reads it. */

@@ -95,8 +95,8 @@ NAMED(step)(const struct gf_pass *pass, size_t at, size_t nout, size_t many, int
 }
 
 /*
- * Steps of four vectors, or two where accumulators would not fit sixteen registers; then what is
- * left of whole lines. Measured (Xeon with AVX-512, 64 KiB): 10 to 50 % faster than one vector.
+ * Steps of four vectors, or two if the accumulators would not fit into sixteen registers; then the
+ * remaining whole lines. Measured (Xeon with AVX-512, 64 KiB): 10 to 50 % faster than one vector.
  */
 TARGET static inline __attribute__((always_inline)) void
 NAMED(rows)(const struct gf_pass *pass, size_t at, size_t end, size_t nout, int plain)

@@ -1,6 +1,6 @@
 /*
- * A table of functions in which the instruction sets differ, and definitions for all files that
- * implement kernels; nobody else includes this.
+ * A table of functions that differ by instruction set, and definitions for all files that implement
+ * kernels; no other file includes this.
  */
 #ifndef FTRMA_KERNEL_TABLE_H
 #define FTRMA_KERNEL_TABLE_H
@@ -11,7 +11,7 @@
 
 #include "block.h"
 
-/* FTRMA_PORTABLE leaves the portable variant alone in the library, as on other processors. */
+/* With FTRMA_PORTABLE the library has only the portable variant, as on other processors. */
 #if defined(__x86_64__) && !defined(FTRMA_PORTABLE)
 #define HAVE_X86 1
 #include <immintrin.h>
@@ -23,9 +23,9 @@
 #define LINE ((size_t)64)
 
 /*
- * From this length on results go past the caches. Measured (Zen 4, 1 MiB second-level cache):
- * ordinary stores are a fifth faster at 1 MiB and leave the result where its reader finds it;
- * at 4 MiB they are a fifth slower and at 64 MiB a third, for they read what they overwrite.
+ * From this length on results are stored past the caches. Measured (Zen 4, 1 MiB second-level
+ * cache): ordinary stores are a fifth faster at 1 MiB and leave the result where its reader finds
+ * it; at 4 MiB they are a fifth slower and at 64 MiB a third, for they read what they overwrite.
  */
 #define STREAM_MIN ((size_t)2 << 20)
 
@@ -52,7 +52,7 @@ struct kernels {
     int (*differ)(const char *a, const char *b);
     /* stage = now ^ copy, copy = now, for one block. */
     void (*delta)(const char *now, char *copy, char *stage, int stream);
-    /* The checksum's register over n more bytes, without the inversions at both ends. */
+    /* The checksum's register after n more bytes, without the inversions at both ends. */
     uint32_t (*crc)(uint32_t reg, const unsigned char *buf, size_t n);
     /* dst = from past the caches and also = from, unless that is NULL: whole lines, dst aligned. */
     void (*past)(char *dst, const char *from, size_t n, char *also);
@@ -62,7 +62,7 @@ struct kernels {
     void (*gf_lines)(const struct gf_pass *pass, size_t at, size_t end);
 };
 
-/* kernels.past of the portable variant; it also does the bytes beside whole lines. */
+/* kernels.past of the portable variant; it also copies the bytes beside whole lines. */
 static inline void past_portable(char *dst, const char *from, size_t n, char *also)
 {
     memcpy(dst, from, n);
@@ -70,7 +70,7 @@ static inline void past_portable(char *dst, const char *from, size_t n, char *al
         memcpy(also, from, n);
 }
 
-/* Non-temporal stores are ordered by nothing else, not even by a later unlock. */
+/* End non-temporal stores by a fence: nothing else orders them, not even a later unlock. */
 static inline void stream_end(int stream)
 {
 #if HAVE_X86

@@ -1,5 +1,6 @@
 /*
- * Memory kernels: parity, the checkpoint's one pass, its undo, checksum and sparing copy.
+ * Memory kernels: parity, the checkpoint's single pass, its undo, checksums, and a copy that writes
+ * only changed pages.
  *
  * Every kernel exists for several instruction sets; the best one the processor offers is chosen
  * when the library is loaded. Beside each kernel stands a reference of the same signature (suffix

@@ -1,13 +1,13 @@
 /* Access logs: what a slot did to others (put log) and what it learned from them (result log).
  *
- * A slot's logs fill one file of exactly the budget, whose memory is taken at the start.  It is cut
- * into chunks; a log is a chain of chunks, a record lies within one.  Only the slot itself writes.
- * The put log counts as lost with its process; the result log is held for the slot by the checksum
- * rank of its group, and is lost with that one.
+ * A slot's logs fill one file of exactly the size of the budget, whose memory is allocated at the
+ * start. It is cut into chunks; a log is a chain of chunks, and each record lies within one chunk.
+ * Only the slot itself writes. The put log counts as lost with its process. The result log counts
+ * as held for the slot by the first checksum rank of its group, and is lost with that process.
  *
- * A mark is a place in both logs that a checkpoint version belongs to.  There are two, of the
- * committed version and of the one being taken; what lies before the older is freed, and what
- * demand checkpoints hold (demand.c).
+ * A mark is the place in both logs that belongs to a checkpoint version. There are two: of the
+ * committed version and of the one being taken. Records before the older mark are freed, and
+ * records whose accesses demand checkpoints hold (demand.c).
  */
 #ifndef FTRMA_CHUNKS_H
 #define FTRMA_CHUNKS_H
@@ -16,25 +16,26 @@
 
 enum ftrma_record_kind {
     FTRMA_RECORD_PUT = 1,  /* bytes that are in the target's part after the access */
-    FTRMA_RECORD_SELF,     /* as PUT, of an atomic or accumulate on the slot's own part */
+    FTRMA_RECORD_SELF,     /* like PUT, for an atomic or accumulate on the slot's own part */
     FTRMA_RECORD_RESULT,   /* the bytes that an event learned */
-    FTRMA_RECORD_UNDO,     /* the old bytes at the place of an accumulate or atomic that comes */
+    FTRMA_RECORD_UNDO,     /* the old bytes at the place of an accumulate or atomic that follows */
     FTRMA_RECORD_REPEAT,   /* several results that repeat earlier ones (results.c) */
 };
 
-/* One record (section 3.2.3, eq. (1)): a contiguous stretch; an access to a layout with holes
-   makes several. */
+/* One record (section 3.2.3, eq. (1)), of a contiguous stretch; an access to a layout with holes
+   makes several records. */
 struct ftrma_record {
-    uint32_t sum;     /* of the payload and of what an append stores for good (record_sum.h) */
+    uint32_t sum;     /* sum of the payload and of the fields that never change (record_sum.h) */
     uint8_t kind;     /* enum ftrma_record_kind */
     uint8_t what;     /* enum ftrma_what */
-    uint16_t order;   /* sum of clock and seq, which come late if the target is on another node */
+    uint16_t order;   /* sum of clock and seq, which are known late if the target is on another
+                         node */
     uint32_t bytes;   /* of the payload */
     int32_t target;   /* slot */
     uint64_t window;  /* its name: slot of the first member << 32 | its number there */
     union {
         uint64_t at;   /* offset in the target's part */
-        uint64_t back; /* REPEAT: equal to the result so many before it */
+        uint64_t back; /* REPEAT: it equals the result that lies so many results before it */
     };
     uint64_t event;    /* of the writer; REPEAT: of the first result */
     union {
@@ -90,7 +91,7 @@ void ftrma_log_trim(int log, struct ftrma_spot to);
 void ftrma_log_lose_spots(int log);
 struct ftrma_mark *ftrma_log_free_to_trim(void);
 void ftrma_log_trim_committed(void);
-/* Free the result log before `to`, and have no mark lead there. */
+/* Free the result log before `to`, so that no mark points there. */
 void ftrma_trim_results(struct ftrma_spot to);
 uint64_t ftrma_results_bytes(void); /* the bytes that ftrma_trim_results could free */
 
@@ -98,13 +99,13 @@ uint64_t ftrma_results_bytes(void); /* the bytes that ftrma_trim_results could f
 struct ftrma_reader {
     const struct ftrma_log *log;
     struct ftrma_spot at;
-    uint32_t head;    /* first chunk + 1, where nothing was written when the spot was taken */
+    uint32_t head;    /* first chunk + 1, if nothing was written when the spot was taken */
     uint32_t passed;  /* chunks */
-    int damaged;      /* 1: a chunk or record is none, so nothing behind it can be read */
+    int damaged;      /* 1: a chunk or record is invalid, so nothing after it can be read */
 };
-/* The next record; NULL at the end, and from where the log is damaged. Sums are not compared. */
+/* The next record; NULL at the end, and where the log is damaged. Sums are not compared. */
 const struct ftrma_record *ftrma_log_next(struct ftrma_reader *reader);
-/* 1 if a record can lie here, in front of so many bytes of its chunk. */
+/* 1 if this can be a record, given how many bytes of its chunk are left. */
 int ftrma_is_record(const struct ftrma_record *record, uint32_t room);
 
 #endif

@@ -5,12 +5,12 @@
 #include <stdint.h>
 
 /* Free the put log's records up to event `since`, and those that demand checkpoints hold. 0:
-   records behind a pending one are left, which is worth another try. */
+   records after a pending one are left, so another try may free more. */
 int ftrma_compact_puts(uint64_t since);
-/* A hash of what demand checkpoints hold; it changes when they hold more. */
+/* A hash of the accesses that demand checkpoints hold; it changes when they hold more. */
 uint64_t ftrma_held_so_far(void);
-/* Ask the slots for a demand checkpoint that would free most of this slot's logs; or all for a
-   checkpoint, where that does not help. */
+/* Ask those slots for a demand checkpoint whose checkpoints would free most of this slot's logs; or
+   ask for a coordinated checkpoint, if that does not help. */
 void ftrma_demand_ask(void);
 
 #endif

@@ -18,12 +18,12 @@ void ftrma_log_tell_full(uint64_t needed_bytes);
 /* Go on to another chunk.  0: the budget is spent, logging ends until the next checkpoint. */
 int ftrma_log_next_chunk(int log);
 
-/* Append a record with `bytes` of payload, in pieces where it does not fit into a chunk. Write
-   the payload to `also`, too, in one pass, unless that is NULL (`both` as in ftrma_copy_past). */
+/* Append a record with `bytes` of payload, in pieces if it does not fit into a chunk. Also write
+   the payload to `also` in the same pass, unless that is NULL (`both` as in ftrma_copy_past). */
 void ftrma_log_append(int log, const struct ftrma_record *record, const void *payload,
                       size_t bytes, char *also, int both);
 
-/* Take back all that was appended since the pen was `before`, if it lies in one chunk. */
+/* Remove everything that was appended since the pen was `before`, if it lies in one chunk. */
 static inline void ftrma_log_pop(int log, const struct ftrma_pen *before)
 {
     struct ftrma_pen *pen = &ftrma_pens[log];

@@ -4,7 +4,7 @@
 
 #include "internal.h"
 
-/* Empty the own put log, and cut the result log behind `spot`; appending goes on there. */
+/* Empty this slot's put log, and cut the result log after `spot`, where appending goes on. */
 void ftrma_log_resume(struct ftrma_spot spot);
 /* Mark both logs for a demand checkpoint of this number. */
 const struct ftrma_mark *ftrma_mark_demand(uint64_t number);

@@ -10,12 +10,13 @@
 int ftrma_pending_open(int target);
 /* ... up to this call, until the put with this number is acknowledged. */
 void ftrma_pending_close(int target, uint64_t number);
-/* The agent has told clock and seq of all puts up to this number: those of the last one. */
+/* Note that the agent has told clock and seq of all puts up to this number; the arguments are those
+   of the last one. */
 void ftrma_pending_acked(int target, uint64_t number, uint64_t clock, uint64_t seq);
 /* 1 if records that are pending begin in this chunk, given by its number + 1, or if they may
    begin anywhere. */
 int ftrma_pending_since(uint32_t chunk);
-/* Forget all: the logs begin anew. */
+/* Forget all pending records, since the logs begin anew. */
 void ftrma_pending_clear(void);
 
 #endif

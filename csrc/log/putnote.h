@@ -1,9 +1,10 @@
 /* The note of a put that is under way.
  *
- * A put whose process dies between its bytes and the end of its event is made again by the replay.  Its
- * target may have seen the bytes and changed them meanwhile, a flag that it resets for instance, and would
- * see them twice.  So the put is noted in the slot's words before its bytes: `put` last of all.  Nothing
- * has to be cleared, since the horizon passes the event.  What is made of the note: settle.c.
+ * If a process dies after the bytes of its put are written and before the put's event has ended,
+ * the replay would make the put again. Its target may have seen the bytes and changed them
+ * meanwhile, for instance reset a flag, and would see them twice. So the put is noted in the slot's
+ * words before its bytes are written; `put` is stored last. Nothing has to be cleared, since the
+ * horizon passes the event. settle.c uses the note.
  */
 #ifndef FTRMA_PUTNOTE_H
 #define FTRMA_PUTNOTE_H
@@ -11,7 +12,7 @@
 #include "chunks.h"
 #include "event_clock.h"
 
-#define FTRMA_PUT_SMALL 64 /* bytes: nobody is found amid copying so few */
+#define FTRMA_PUT_SMALL 64 /* bytes: a process that copies so few is never found in the middle */
 
 /* The words of `put`: event << 12 | target slot << 1 | whether it is small. */
 #define FTRMA_PUT_EVENT(put) ((put) >> 12)
@@ -27,7 +28,7 @@ static inline void ftrma_note_put(const struct ftrma_record *record, size_t byte
     uint64_t event = t->events + 1, size = ftrma_record_size(bytes);
     t->slot->put_record = logged ? (uint64_t)(ftrma_pens[FTRMA_PUTS].at - (char *)ftrma_log) - size : 0;
     t->slot->put_clock = record->clock;
-    t->slot->hash[event & 1] = ftrma_mix(t->hash, t->signature); /* should it count as done */
+    t->slot->hash[event & 1] = ftrma_mix(t->hash, t->signature); /* in case it counts as done */
     __atomic_store_n(&t->slot->put, event << 12 | (uint64_t)(uint32_t)record->target << 1
                                         | (bytes <= FTRMA_PUT_SMALL), __ATOMIC_RELEASE);
     __atomic_thread_fence(__ATOMIC_RELEASE);

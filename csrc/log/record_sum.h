@@ -1,8 +1,9 @@
-/* Checksums of log records, by which a replay finds bits that have changed.
+/* Checksums of log records, by which a replay detects bits that have changed.
  *
- * A payload of up to FTRMA_SUM_SHORT bytes is summed with the record, by multiplications that its
- * writer does not wait for; a longer one has a CRC-32C. The counter of a REPEAT record and its last
- * event change after the append and have no sum: if they are wrong, the replay makes other calls.
+ * A payload of up to FTRMA_SUM_SHORT bytes is summed with the record, by multiplications for which
+ * its writer does not wait; a longer one has a CRC-32C. The counter of a REPEAT record and its last
+ * event change after the append and have no sum: if they are wrong, the calls of the replay do not
+ * match.
  */
 #ifndef FTRMA_RECORD_SUM_H
 #define FTRMA_RECORD_SUM_H
@@ -15,7 +16,7 @@
 
 #define FTRMA_SUM_SHORT 64
 
-/* One word of two: the halves of their product of 128 bits, added without carries. */
+/* Combine two words into one: the halves of their 128-bit product, added without carries. */
 static inline uint64_t ftrma_fold(uint64_t a, uint64_t b)
 {
     __extension__ unsigned __int128 product =
@@ -38,7 +39,8 @@ static inline uint64_t ftrma_payload_sum(const char *bytes, size_t n)
     return n ? ftrma_mix(sum, word) : sum;
 }
 
-/* The sum of a record: of all but `order`, the clock and the number that it is the sum of. */
+/* The sum of a record: of all fields except clock and number, and `order`, which is the sum of
+   these. */
 static inline uint32_t ftrma_record_sum(const struct ftrma_record *r, uint64_t payload_sum)
 {
     uint64_t kind = r->kind | (uint64_t)r->what << 8 | (uint64_t)r->bytes << 32;
@@ -57,7 +59,7 @@ static inline uint16_t ftrma_record_order(const struct ftrma_record *r)
     return (uint16_t)(sum ^ sum >> 16);
 }
 
-/* The next record, by ftrma_log_next; one whose bytes have changed counts as damage, too. */
+/* The next record, by ftrma_log_next; a record whose bytes have changed also counts as damage. */
 const struct ftrma_record *ftrma_log_next_whole(struct ftrma_reader *reader);
 
 #endif

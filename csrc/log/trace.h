@@ -4,10 +4,10 @@
 
 #include "internal.h"
 
-extern struct ftrma_trace_record ftrma_trace; /* of the event that is under way */
+extern struct ftrma_trace_record ftrma_trace; /* record of the event that is under way */
 extern int ftrma_tracing;
 
-/* Write this record; the fields of the process are filled in. */
+/* Write this record; the process's own fields are filled in here. */
 void ftrma_trace_write(struct ftrma_trace_record *record);
 void ftrma_trace_begin(int what, int window); /* window: number in this slot's program order */
 /* The number of a window in traces, equal at all of its members: slot of the first, and number
@@ -16,7 +16,7 @@ static inline int32_t ftrma_trace_window(uint64_t name_number)
 {
     return (int32_t)(name_number >> 32 << 16 | (name_number & 0xffff));
 }
-/* Write a record beside that of an event: the one under way, or the last one. */
+/* Write an additional record for an event: the one under way, or the last one. */
 void ftrma_trace_beside(int what, int target, uint64_t event);
 void ftrma_trace_end(int mode, uint64_t event, uint64_t clock);
 

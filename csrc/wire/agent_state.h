@@ -7,7 +7,7 @@
 
 #define FTRMA_AGENT_ACKS 64 /* runs of records that can wait for an acknowledgement */
 
-/* Puts of one origin to one target that are applied and not acknowledged. */
+/* Puts of one origin to one target that are applied but not acknowledged. */
 struct ftrma_unacknowledged {
     size_t n;
     uint64_t bytes; /* of the puts */
@@ -32,7 +32,7 @@ struct ftrma_parked {
     struct ftrma_parked *next;
     struct ftrma_peer *peer;
     int part;
-    uint64_t round; /* the round of ftrma_grant_all() that has looked at it */
+    uint64_t round; /* the last round of ftrma_grant_all() that has looked at it */
     struct ftrma_wire_head head;
     unsigned char payload[FTRMA_WIRE_ATOMIC_BYTES];
 };
@@ -47,18 +47,19 @@ struct ftrma_agent {
     int scan_due;                /* words may have changed: scan for them */
     int hub_lost;                /* the hub's connection has ended; ftrma_agent_serve() returns */
     uint64_t damaged;            /* messages that were changed on their way */
-    int damage_new;              /* one has come since; ftrma_agent_serve() returns */
+    int damage_new;              /* a damaged message has come since; ftrma_agent_serve() returns */
     char reason[256];            /* why hub and spoke cannot mirror with each other; "": they can */
     struct ftrma_parked *parked, **last_parked; /* in the order in which they came */
     unsigned char *scratch;                     /* FTRMA_WIRE_PAYLOAD_BYTES bytes */
-    int parked_changes; /* number of parked changes; nobody tells the agent when to try them again */
-    uint64_t neighbours_until; /* ns: until then the node's processes come first at locks; 0: no */
+    int parked_changes; /* number of parked changes; the agent is not told when to try them again */
+    uint64_t neighbours_until; /* ns: until then the node's processes have precedence at locks; 0:
+                                  they have none */
     uint64_t round;
     int failpoint; /* enum ftrma_wire_failpoint to be killed at; 0: none */
     uint64_t visits;
 };
 
-/* A request, whose part is known. */
+/* A request whose part is known. */
 struct ftrma_request {
     struct ftrma_peer *peer;
     const struct ftrma_wire_head *head;

@@ -15,7 +15,7 @@ int ftrma_await_query(struct ftrma_origin *origin, uint32_t node,
 
 /* Connect if there is no connection and the pause after the last try is over. */
 void ftrma_await_connect(struct ftrma_origin *origin, uint32_t node, uint64_t deadline);
-/* The end of the wait of a call that begins now, by ftrma_engine_ns(); 0: it may wait for ever. */
+/* The deadline of a call that begins now, by ftrma_engine_ns(); 0: it may wait for ever. */
 uint64_t ftrma_await_deadline(const struct ftrma_origin *origin);
 
 #endif

@@ -1,10 +1,11 @@
 /* The interface of an engine, which carries whole messages over connections.
  *
- * An engine is a table of operations that registers itself (engine.c); tcp.c is one.  The rest of
+ * An engine is a table of operations that registers itself (engine.c); tcp.c is one. The rest of
  * the wire calls the functions below and knows nothing of streams: a message arrives whole or not
- * at all, and the messages of a connection arrive in the order in which they were sent.  A failed
- * connection says so once, behind its last whole message.  A failure proves no death of the other
- * end, and silence proves no life.  ftrma/docs/add-an-engine.md adds another one.
+ * at all, and the messages of a connection arrive in the order in which they were sent. A failed
+ * connection reports this once, after its last whole message. A failure does not prove that the
+ * other end is dead, and silence does not prove that it is alive. ftrma/docs/add-an-engine.md says
+ * how to add an engine.
  */
 #ifndef FTRMA_ENGINE_H
 #define FTRMA_ENGINE_H
@@ -19,13 +20,13 @@ struct ftrma_connection {
     const struct ftrma_engine_ops *ops;
 };
 
-/* A connected stream to the other end, which Python has made and authenticated.  An engine sends
-   its messages over the socket, or has both ends agree by the socket on something else. */
+/* A connected stream to the other end, which Python has made and authenticated. An engine sends its
+   messages over the socket, or both ends use the socket to agree on something else. */
 struct ftrma_stream {
     int socket;
 };
 
-/* No operation but `wait` ever waits. */
+/* Operations of an engine. None but `wait` ever waits. */
 struct ftrma_engine_ops {
     const char *name;
 
@@ -34,35 +35,35 @@ struct ftrma_engine_ops {
     /* Closes the engine and all its connections. */
     void (*close)(struct ftrma_engine *engine);
 
-    /* Make a connection of a stream, whose socket is the engine's from now on, also when this
-       fails.  owner: is returned with each message that arrives. 0 or -errno. */
+    /* Make a connection from a stream, whose socket belongs to the engine from now on, even if this
+       fails. owner: returned with each message that arrives. 0 or -errno. */
     int (*adopt)(struct ftrma_engine *engine, struct ftrma_stream stream, void *owner,
                  struct ftrma_connection **connection);
-    /* Send what is left, as far as the other end takes it at once, then close. */
+    /* Send what is left, as far as the other end takes it at once, and then close. */
     void (*disconnect)(struct ftrma_connection *connection);
     /* Why the connection has failed, in words; NULL: it has not. */
     const char *(*failure)(const struct ftrma_connection *connection);
     /* Bytes that the other end has not taken yet. */
     size_t (*unsent)(const struct ftrma_connection *connection);
 
-    /* Send a message, at the latest with the next wait. A failure is told by `next` alone. Whoever
-       takes the message compares its payload with its sum. */
+    /* Send a message, at the latest in the next wait. Only `next` reports a failure. The receiver
+       of the message compares its payload with its sum. */
     void (*send)(struct ftrma_connection *connection, const struct ftrma_wire_head *head,
                  const void *payload);
-    /* The next message, from all connections in turn. 1: there is one, and its payload is valid
-       until the next call; 0: there is none; -1: the owner's connection has failed. */
+    /* Take the next message, from all connections in turn. 1: there is one, and its payload is
+       valid until the next call; 0: there is none; -1: the owner's connection has failed. */
     int (*next)(struct ftrma_engine *engine, void **owner, struct ftrma_wire_head *head,
                 const void **payload);
 
-    /* Have every wait end with this result, a bit, as long as the descriptor can be read.  The
-       descriptor stays the caller's.  -EBUSY: the bit has a descriptor already. */
+    /* Make every wait end with this result, a bit, as long as the descriptor can be read. The
+       descriptor remains the caller's. -EBUSY: the bit already has a descriptor. */
     int (*wake_by)(struct ftrma_engine *engine, int descriptor, int result);
-    /* Wait for messages and for what `wake_by` has named. Returns the bits of what has come, with
-       FTRMA_WIRE_TRAFFIC for messages; 0: the time is over (-1: never). */
+    /* Wait for messages and for the descriptors of `wake_by`. Returns the bits of what has come,
+       with FTRMA_WIRE_TRAFFIC for messages; 0: the time is over (-1: never). */
     int (*wait)(struct ftrma_engine *engine, int timeout_ms);
 };
 
-/* Add an engine to those that can be opened. The table must last; called before main(). */
+/* Add an engine to those that can be opened. The table must stay valid; called before main(). */
 void ftrma_engine_register(const struct ftrma_engine_ops *ops);
 /* Open the engine of this name. 0; -ENOENT: there is none of the name; another -errno. */
 int ftrma_engine_open(const char *name, int side, struct ftrma_engine **engine);

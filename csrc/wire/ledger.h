@@ -1,9 +1,9 @@
 /* The ledger: the state that outlives an agent, in a file in shared memory (ledger.c).
  *
- * The agent writes all words, but for those that say otherwise. The store of its number makes a
- * request done. If the agent dies before that store, the next one carries the request out again
- * with the same effect, or takes it back by the undo. The file is large and mostly without memory:
- * a page gets memory at the first access.
+ * The agent writes all words, except where stated otherwise. A request is done when its number is
+ * stored. If the agent dies before that store, the next agent carries the request out again with
+ * the same effect, or reverts it by the undo. The file is large but mostly without memory: a page
+ * gets memory at the first access.
  */
 #ifndef FTRMA_LEDGER_H
 #define FTRMA_LEDGER_H
@@ -19,7 +19,8 @@ struct ftrma_undo {
     unsigned char old[FTRMA_WIRE_ATOMIC_BYTES];
 };
 
-/* A part. Whoever places it writes the place, its generation last; generation 0: nobody has. */
+/* A part. Whoever places it writes the place, its generation last; generation 0: it is not
+   placed. */
 struct ftrma_ledger_part {
     struct ftrma_wire_part place;
     uint64_t taken;  /* 1: reserved; by compare-and-swap */
@@ -54,7 +55,7 @@ struct ftrma_ledger {
     int fd;
     int directory;
     int bell;       /* a FIFO: processes of the node write to it and so wake the agent */
-    uint32_t found; /* the part that was found last */
+    uint32_t found; /* the part that was last found */
     struct ftrma_ledger_header *header;
     struct ftrma_ledger_target *targets;
     uint64_t *incarnations; /* [origin]: the newest that has come */
@@ -66,7 +67,7 @@ struct ftrma_ledger {
         size_t map_bytes;
         uint64_t placed;
     } *mapped;
-    uint64_t released; /* of header->released, how many are unmapped */
+    uint64_t released; /* how many of header->released are unmapped */
     char *clocks;      /* of clock_file; NULL: not mapped */
     size_t clocks_bytes;
 };

@@ -7,28 +7,30 @@
 /* Sides of the wire, by the messages that arrive there: requests at agents, replies at origins. */
 enum ftrma_wire_side { FTRMA_WIRE_REQUESTS = 1, FTRMA_WIRE_REPLIES };
 
-/* The fault of a message that is not as its sums say: it was changed on its way.  Its sender has kept
-   the rules and is told nothing; the connection ends, and the next one gets the message again. */
+/* The fault of a message that does not match its sums: it was changed on its way. Its sender has
+   kept to the rules and is told nothing; the connection ends, and the next one gets the message
+   again. */
 extern const char *const ftrma_message_damaged;
 
 /* Set the sums of a message that is sent; that of its payload is computed if it is 0. */
 void ftrma_message_seal(struct ftrma_wire_head *head, const void *payload);
 
-/* Why a head that has come breaks the rules for messages to this side, in words, or
-   ftrma_message_damaged; NULL: neither.  Looks at the head alone, so that a length is judged before
-   memory is taken for it. */
+/* Say why an incoming head breaks the rules for messages to this side, in words, or return
+   ftrma_message_damaged; NULL: neither. This looks only at the head, so that a length is checked
+   before memory is allocated for it. */
 const char *ftrma_message_fault(const struct ftrma_wire_head *head, int side);
-/* The rules alone, for a head that has no sums yet. */
+/* Check only the rules, for a head that has no sums yet. */
 const char *ftrma_message_broken_rule(const struct ftrma_wire_head *head, int side);
 
-/* Why a payload that has come does not fit its head, which has no fault, or ftrma_message_damaged;
-   NULL: neither. */
+/* Say why an incoming payload does not fit its head, which has no fault, or return
+   ftrma_message_damaged; NULL: neither. */
 const char *ftrma_message_payload_fault(const struct ftrma_wire_head *head, const void *payload);
 
-/* 1: agents send it to each other, and no origin does. */
+/* 1: the message is sent between agents, and not by origins. */
 int ftrma_message_among_agents(const struct ftrma_wire_head *head);
 
-/* 1: a request with a number for its origin and target, which is carried out once. */
+/* 1: the message is a request with a number for its origin and target, which is carried out
+   once. */
 int ftrma_message_numbered(const struct ftrma_wire_head *head);
 
 /* Bytes of an element of an atomic's type; 0: there is no such type. */

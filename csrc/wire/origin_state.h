@@ -5,10 +5,10 @@
 #include "engine.h"
 #include "internal.h"
 
-#define FTRMA_TOKEN (1ull << 63) /* a bit of tokens, which no number has */
+#define FTRMA_TOKEN (1ull << 63) /* this bit distinguishes tokens from numbers */
 
 /* Requests with a number that are not acknowledged, in the order of their numbers. Each is a struct
-   ftrma_wire_head and its payload, and begins at a multiple of 8. */
+   ftrma_wire_head and its payload, at a multiple of 8. */
 struct ftrma_retransmit {
     char *data;
     size_t from, to, room;
@@ -21,12 +21,12 @@ struct ftrma_origin_target {
     uint64_t resends; /* number of RESENDs for it over this connection of its node */
     int refused;      /* requests would be dropped, and wait for RELEASE */
     int asked;        /* an atomic or a lock is under way; no request follows it */
-    int answered;     /* its answer is here, and nobody has taken it */
+    int answered;     /* its answer has come and was not taken yet */
     int flushing;     /* a flush waits for all acknowledgements */
     struct ftrma_wire_answer answer;
 };
 
-/* The one request with a token, for whose reply a call waits. */
+/* The only request with a token; a call waits for its reply. */
 struct ftrma_origin_query {
     int active, done;
     uint32_t node;

@@ -4,7 +4,8 @@
 
 #include "ledger.h"
 
-/* The part's file, which is mapped if need be; NULL: the file is not as its place says. */
+/* The part's file, which is mapped if necessary; NULL: the file does not agree with the part's
+   place. */
 char *ftrma_parts_map(struct ftrma_ledger *ledger, uint32_t part);
 /* Unmap the files of parts that were released or placed anew. */
 void ftrma_parts_unmap_released(struct ftrma_ledger *ledger);
@@ -13,14 +14,14 @@ int ftrma_parts_read(struct ftrma_ledger *ledger, uint32_t part, uint64_t offset
 int ftrma_parts_write(struct ftrma_ledger *ledger, uint32_t part, uint64_t offset, const void *from,
                       size_t n);
 
-/* Undo the atomics amid which the agent before has died. */
+/* Undo atomics that the previous agent has left half done. */
 void ftrma_parts_undo_unfinished(struct ftrma_ledger *ledger);
 
-/* Take new roles. forget: clear numbers, answers, undos and locks (a rollback). between: called
-   when the roles are in force and not all is forgotten. */
+/* Put new roles in force. forget: clear numbers, answers, undos and locks (a rollback). between:
+   called when the roles are in force and not everything is cleared yet. */
 void ftrma_parts_roles(struct ftrma_ledger *ledger, uint64_t roles_number, int forget,
                        void (*between)(void *arg), void *arg);
-/* Finish a forgetting amid which the agent before has died. */
+/* Finish the clearing of a rollback that the previous agent has left half done. */
 void ftrma_parts_finish_roles(struct ftrma_ledger *ledger);
 
 /* Raise a word in the head of the part's file, and wake the processes that wait there. */

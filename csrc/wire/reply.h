@@ -7,14 +7,14 @@
 /* Reply to a request. operand: its meaning depends on the kind, see wire.h. */
 void ftrma_reply(struct ftrma_peer *peer, const struct ftrma_wire_head *to, int kind,
                  uint64_t operand, const void *payload, size_t bytes);
-/* Reply to a GET or GETV with bytes whose sum is known; 0: it is not. */
+/* Reply to a GET or GETV with bytes and their sum; 0: the sum is not known. */
 void ftrma_reply_data(struct ftrma_peer *peer, const struct ftrma_wire_head *to,
                       const void *payload, size_t bytes, uint64_t sum);
-/* Reject a request, and drop those to its target that follow until RESEND. why: an enum
+/* Reject a request, and drop the following ones to its target until RESEND. why: an enum
    ftrma_wire_why; reached: the last number that is done. */
 void ftrma_reply_reject(struct ftrma_peer *peer, const struct ftrma_wire_head *to, int why,
                         uint64_t reached);
-/* Tell a peer why nobody can carry out its message. */
+/* Tell a peer why its message cannot be carried out. */
 void ftrma_reply_broken(struct ftrma_peer *peer, const char *why);
 
 /* Note that a put is applied; it is acknowledged at the next flush, or soon. 0 or -ENOMEM. */

@@ -10,7 +10,7 @@ static inline struct ftrma_wire_head *ftrma_retransmit_first(const struct ftrma_
     return s->from == s->to ? NULL : (struct ftrma_wire_head *)(void *)(s->data + s->from);
 }
 
-/* Bytes that a request takes among those that are kept. */
+/* The number of bytes that a kept request takes. */
 static inline size_t ftrma_retransmit_size(const struct ftrma_wire_head *head)
 {
     return sizeof *head + (((size_t)head->length + 7) & ~(size_t)7);
@@ -20,7 +20,7 @@ static inline size_t ftrma_retransmit_size(const struct ftrma_wire_head *head)
    fills before any other call. NULL: no memory. */
 struct ftrma_wire_head *ftrma_retransmit_add(struct ftrma_origin *origin, uint32_t target,
                                              const struct ftrma_wire_head *head, char **payload);
-/* Forget the oldest request, and all requests. */
+/* Forget the oldest request, or all requests. */
 void ftrma_retransmit_pop(struct ftrma_retransmit *kept);
 void ftrma_retransmit_clear(struct ftrma_retransmit *kept);
 
@@ -34,7 +34,7 @@ void ftrma_retransmit_query(struct ftrma_origin *origin);
 
 /* Send all requests to a target again, in their order. */
 void ftrma_retransmit_target(struct ftrma_origin *origin, uint32_t target);
-/* Send the request with a token again, whose target is on another node by now, or on none. */
+/* Send the request with a token again, since its target is now on another node, or on none. */
 void ftrma_retransmit_query_again(struct ftrma_origin *origin, uint32_t node, uint32_t target);
 /* Send all requests to the targets of a node again, over a new connection. */
 void ftrma_retransmit_node(struct ftrma_origin *origin, uint32_t node);

@@ -5,7 +5,7 @@
 #include "engine.h"
 
 #define FTRMA_TCP_ROOM (32u << 10) /* bytes of input that a connection keeps room for */
-#define FTRMA_TCP_WAKERS 2         /* descriptors that a wait can look at beside connections */
+#define FTRMA_TCP_WAKERS 2         /* descriptors that a wait can watch beside connections */
 
 struct ftrma_tcp_buffer {
     char *data;
@@ -20,12 +20,12 @@ struct ftrma_tcp_connection {
     void *owner;
     const char *failure;
     struct ftrma_tcp_buffer in, out;
-    size_t taken; /* bytes of the message that was handed over last */
+    size_t taken; /* bytes of the message that was last handed over */
     int socket;
-    int gone;        /* the socket is broken; a failure without it is a message's */
-    int ready;       /* it is in the queue of connections with messages */
+    int gone;        /* the socket is broken; a failure without this is due to a message */
+    int ready;       /* it is in the queue of connections that may have messages */
     int readable;    /* there may be something in the socket */
-    int told;        /* the failure has been told */
+    int told;        /* the failure was reported */
     int turn;        /* messages taken since it is at the head of the queue */
     uint32_t events; /* that epoll looks for */
 };
@@ -33,12 +33,12 @@ struct ftrma_tcp_connection {
 struct ftrma_tcp {
     struct ftrma_engine base;
     int side, epoll;
-    int wakers[FTRMA_TCP_WAKERS]; /* results of a wait; their addresses are epoll's data */
+    int wakers[FTRMA_TCP_WAKERS]; /* results of a wait; their addresses are used as epoll's data */
     struct ftrma_tcp_connection *connections;
     struct ftrma_tcp_connection *first_ready, *last_ready; /* those that may have messages */
     struct ftrma_tcp_connection *current; /* whose message was handed over last */
     uint64_t traffic_ns;                  /* when something has come last */
-    unsigned unsent, long_in;             /* connections with output; with a long input */
+    unsigned unsent, long_in;             /* number of connections with output; with a long input */
 };
 
 /* Put a connection into the queue of those that may have messages, and take it out. */

@@ -5,9 +5,9 @@
  * the agent, a file in shared memory, says which requests have taken effect, so that a request that
  * is sent again is carried out once.
  *
- * The wire is a library of its own, without MPI.  A function returns 0, a negative errno value, or
- * one of the results below.  No function may be called by two threads at once, but
- * ftrma_origin_ring().
+ * The wire is a library of its own, without MPI. A function returns 0, a negative errno value, or
+ * one of the results below. No function except ftrma_origin_ring() may be called by two threads at
+ * the same time.
  */
 #ifndef FTRMA_WIRE_H
 #define FTRMA_WIRE_H
@@ -16,14 +16,15 @@
 #include <stdint.h>
 
 /* CFFI-BEGIN */
-#define FTRMA_WIRE_FORMAT 6 /* version of the messages; both ends of a connection need the same */
-#define FTRMA_WIRE_PAYLOAD_BYTES 262144 /* at most, behind a head; longer accesses are cut up */
-#define FTRMA_WIRE_ATOMIC_BYTES 1024 /* at most, of one accumulate; longer ones are cut up */
+#define FTRMA_WIRE_FORMAT 6 /* version of the messages; both ends of a connection need the same
+                               one */
+#define FTRMA_WIRE_PAYLOAD_BYTES 262144 /* most bytes after a head; longer accesses are cut up */
+#define FTRMA_WIRE_ATOMIC_BYTES 1024 /* most bytes of one accumulate; longer ones are cut up */
 #define FTRMA_WIRE_RUNS 4096         /* at most, of one PUTV or GETV */
 #define FTRMA_WIRE_SENT_RUNS 256     /* at most, of a PUTV or GETV that an origin sends */
 #define FTRMA_WIRE_NAME_BYTES 128    /* of the name of a part's file, with the zero */
 #define FTRMA_WIRE_KEPT 3             /* a descriptor of an agent's process */
-#define FTRMA_WIRE_NODES 1024        /* of a mirror: no job has more processes */
+#define FTRMA_WIRE_NODES 1024        /* most nodes of a mirror: no job has more processes */
 #define FTRMA_MIRROR_LOST 0xffffffffffffffff /* in the ECHO word of a node: it counts as lost */
 #define FTRMA_WIRE_PLAIN 0xffffffffffffffff /* ftrma_wire_part.words of a part without words */
 
@@ -47,7 +48,7 @@ enum ftrma_wire_kind {
     FTRMA_WIRE_UNLOCK,  /* operand: enum ftrma_wire_lock */
     FTRMA_WIRE_SET,     /* offset: a word in the head of the part's file, which becomes the maximum
                            of itself and operand */
-    /* Requests with a token in place of a number, which the reply repeats. To send one twice does
+    /* Requests with a token in place of a number, which the reply repeats. Sending one twice does
        no harm. */
     FTRMA_WIRE_GET,     /* offset; operand: bytes */
     FTRMA_WIRE_GETV,    /* payload: struct ftrma_wire_run of each run */
@@ -69,18 +70,18 @@ enum ftrma_wire_kind {
     FTRMA_WIRE_REJECTED,  /* a request was not carried out; operand: enum ftrma_wire_why; number: of
                              the last RESEND before the request */
     FTRMA_WIRE_OLD_ROLES, /* the request was sent under old roles; roles_number: of the new ones */
-    FTRMA_WIRE_BROKEN,    /* nobody can carry out the message; payload: why, in words */
+    FTRMA_WIRE_BROKEN,    /* the message cannot be carried out; payload: why, in words */
     /* Messages between agents, see mirror.h. */
-    FTRMA_WIRE_MIRROR,   /* payload: struct ftrma_wire_word of each word; from a spoke also none, to
-                            be acknowledged; number: of the spoke's message, or 0 */
+    FTRMA_WIRE_MIRROR,   /* payload: struct ftrma_wire_word of each word; a spoke may send none, to
+                            get an acknowledgement; number: of the spoke's message, or 0 */
     FTRMA_WIRE_MIRRORED, /* the hub has taken all messages up to this number. The first one on a
                             connection asks the hub for that number, and for all words */
     FTRMA_WIRE_KINDS
 };
 
-/* Reasons for which a request is rejected. */
+/* Reasons why a request is rejected. */
 enum ftrma_wire_why {
-    FTRMA_WIRE_HELD = 1, /* the target is on HOLD: RELEASE follows */
+    FTRMA_WIRE_HELD = 1, /* the target is on HOLD; RELEASE follows */
     FTRMA_WIRE_EARLY,    /* the agent does not have the request's roles yet: RELEASE follows */
     FTRMA_WIRE_GAP,      /* numbers before it are missing; offset: the last one carried out */
     FTRMA_WIRE_MOVED     /* the part is not on this node, or has another generation */
@@ -89,15 +90,16 @@ enum ftrma_wire_why {
 enum ftrma_wire_lock {
     FTRMA_WIRE_EXCLUSIVE,
     FTRMA_WIRE_SHARED,
-    FTRMA_WIRE_CHANGE, /* keeps all other changes of the part out, for a change that no ACC, FOP or
+    FTRMA_WIRE_CHANGE, /* excludes all other changes of the part, for a change that no ACC, FOP or
                           CAS can do */
     FTRMA_WIRE_LOCKS
 };
 
-/* Wishes of a FILE request. */
+/* Kinds of a FILE request. */
 enum ftrma_wire_file {
-    FTRMA_WIRE_LOOK, /* nothing but its length */
-    FTRMA_WIRE_MAKE, /* at least so many bytes, whose memory is taken; 0: it becomes empty */
+    FTRMA_WIRE_LOOK, /* only tell its length */
+    FTRMA_WIRE_MAKE, /* make it at least so many bytes long, with memory allocated; 0: make it
+                        empty */
     FTRMA_WIRE_REMOVE,
     FTRMA_WIRE_FILES
 };
@@ -156,9 +158,10 @@ struct ftrma_wire_head {
     uint32_t generation; /* of the target's parts */
     uint64_t offset;
     uint64_t operand;
-    uint64_t payload_sum; /* of the bytes behind the head (sum.h); 0: there are none, or
-                             before it is sent: nobody has computed it yet */
-    uint64_t head_sum;    /* of the words above: a length is believed before the bytes have come */
+    uint64_t payload_sum; /* of the bytes after the head (sum.h); 0: there are none, or, before it
+                             is sent, the sum is not computed yet */
+    uint64_t head_sum;    /* of the words above, since the length is used before the bytes have
+                             come */
 };
 
 struct ftrma_wire_run {
@@ -179,12 +182,13 @@ struct ftrma_wire_answer {
     unsigned char data[2048]; /* 2 * FTRMA_WIRE_ATOMIC_BYTES */
 };
 
-/* The words of a part, in the head of its file: the processes of the node and the agent share them.
+/* The words of a part, in the head of its file, which the processes of the node and the agent
+   share.
    */
 struct ftrma_wire_words {
     int32_t slot;
-    int32_t owner; /* who is inside a change of the part: 0 nobody, member + 1 a process of the
-                      node, -1 the agent, -2 - o origin o of another node */
+    int32_t owner; /* who is inside a change of the part: 0: nobody, member + 1: a process of the
+                      node, -1: the agent, -2 - o: origin o of another node */
     uint64_t seq;  /* number of accesses so far that change the part */
     uint64_t lock; /* SC << 32 | FTRMA_LOCK_* | shared holders of the node << 16 | member + 1 of the
                       exclusive one */
@@ -196,7 +200,7 @@ struct ftrma_wire_part {
     int32_t pid;        /* 0: the part lies in the file; else in the memory of this process */
     uint64_t at, bytes; /* the part begins at this offset, or address */
     uint64_t words;     /* offset of its struct ftrma_wire_words in the file. A part with
-                           FTRMA_WIRE_PLAIN has no words: it allows PUT, GET and SET alone */
+                           FTRMA_WIRE_PLAIN has no words: it allows only PUT, GET and SET */
     uint64_t head;      /* bytes at the beginning of the file whose words can be SET. 0: there are
                            none */
     uint64_t bells;     /* offset of two bells in the head: a SET rings them */
@@ -208,15 +212,15 @@ struct ftrma_wire_word {
     uint64_t word, value;
 };
 
-/* Treatments of a region of a mirrored file by the agents. */
+/* Ways in which agents treat a region of a mirrored file. */
 enum ftrma_mirror_kind {
     FTRMA_MIRROR_WORDS, /* mirrored always */
     FTRMA_MIRROR_HOT,   /* mirrored while the alarm is pending: as long as ALARM differs from CALM */
     FTRMA_MIRROR_ALARM, /* one word, which becomes the maximum of all nodes */
     FTRMA_MIRROR_CALM,  /* one word */
-    FTRMA_MIRROR_ECHO,  /* one word for each node, in the order of nodes. The node's agent stores the
-                           alarm here with which it has sent all words; other processes store
-                           FTRMA_MIRROR_LOST, and then the hub takes nothing from the node */
+    FTRMA_MIRROR_ECHO,  /* one word for each node, in the order of nodes. The node's agent stores
+                           here the alarm with which it has sent all words; other processes store
+                           FTRMA_MIRROR_LOST, and then the hub accepts nothing from the node */
     FTRMA_MIRROR_BELL,  /* a struct ftrma_bell: not mirrored; rung when words have come */
     FTRMA_MIRROR_KINDS
 };
@@ -243,24 +247,24 @@ void ftrma_ledger_ring(struct ftrma_ledger *ledger);
 struct ftrma_ledger_target *ftrma_ledger_target(struct ftrma_ledger *ledger, uint32_t target);
 /* The last number of an origin that has taken effect at a target. */
 uint64_t ftrma_ledger_number(struct ftrma_ledger *ledger, uint32_t origin, uint32_t target);
-/* Have the clocks of the first n targets lie in a file beside the ledger: the clock of target t at
+/* Use a file beside the ledger for the clocks of the first n targets: the clock of target t is at
    `at` + t * `step`. */
 int ftrma_ledger_clocks(struct ftrma_ledger *ledger, const char *file, uint32_t n, uint64_t at,
                         uint64_t step);
 uint64_t ftrma_ledger_agents(struct ftrma_ledger *ledger); /* number of agents so far */
 int ftrma_ledger_agent(const struct ftrma_ledger *ledger); /* pid of the newest agent; 0: none yet */
 
-/* Say where a part lies. A part of another generation may take its place at any time. */
+/* Set where a part lies. A part of another generation may replace it at any time. */
 int ftrma_parts_place(struct ftrma_ledger *ledger, uint32_t index,
                       const struct ftrma_wire_part *place);
 /* The index of a part; -1: the part is not on this node, or has another generation. */
 int ftrma_parts_find(struct ftrma_ledger *ledger, uint32_t window, uint32_t target,
                      uint32_t generation);
-/* Reserve an index for a new part, and give it back. >= 0, or -ENOSPC. */
+/* Reserve an index for a new part, or release it. >= 0, or -ENOSPC. */
 int ftrma_parts_reserve(struct ftrma_ledger *ledger, uint32_t window, uint32_t target);
 void ftrma_parts_release(struct ftrma_ledger *ledger, uint32_t index);
-/* Place a part that several processes of the node have in common, unless one of them has; any of
-   them may release it. -EEXIST: another file has its window, target and generation. */
+/* Place a part that several processes of the node have in common, unless one of them has done so;
+   any of them may release it. -EEXIST: another file has its window, target and generation. */
 int ftrma_parts_share(struct ftrma_ledger *ledger, const struct ftrma_wire_part *place);
 void ftrma_parts_unshare(struct ftrma_ledger *ledger, uint32_t window, uint32_t target,
                          uint32_t generation);
@@ -268,7 +272,7 @@ void ftrma_parts_unshare(struct ftrma_ledger *ledger, uint32_t window, uint32_t 
 struct ftrma_wire_words *ftrma_parts_words(struct ftrma_ledger *ledger, uint32_t part);
 
 /* ---- engines, which carry messages (engine.h, engine.c) ---- */
-/* The name of an engine that agents and origins can be opened with; NULL: there are no more. */
+/* The name of an engine with which agents and origins can be opened; NULL: there are no more. */
 const char *ftrma_engine_name(size_t index);
 
 /* ---- the agent (agent.c) ---- */
@@ -277,39 +281,42 @@ struct ftrma_agent;
 int ftrma_agent_open(const char *path, const char *engine, struct ftrma_agent **agent);
 void ftrma_agent_close(struct ftrma_agent *agent);
 /* Serve an origin over an authenticated socket, which becomes the agent's in any case. The
-   connection replaces the one of that origin before. -ESTALE: a later incarnation of the origin has
+   connection replaces that origin's former one. -ESTALE: a later incarnation of the origin has
    come. */
 int ftrma_agent_adopt(struct ftrma_agent *agent, int fd, uint32_t origin, uint64_t incarnation);
-/* Watch one descriptor, which stays the caller's. */
+/* Watch one descriptor, which remains the caller's. */
 int ftrma_agent_watch(struct ftrma_agent *agent, int fd);
 /* Serve until the watched descriptor can be read, or milliseconds have passed (-1: never). */
 int ftrma_agent_serve(struct ftrma_agent *agent, int timeout_ms);
-/* Messages that were changed on their way, so far. ftrma_agent_serve() returns behind each. */
+/* Number of messages so far that were changed on their way. ftrma_agent_serve() returns after
+   each. */
 uint64_t ftrma_agent_damaged(const struct ftrma_agent *agent);
-/* Have the agent kill itself when it comes to a failpoint for the count-th time. */
+/* Make the agent kill itself when it comes to a failpoint for the count-th time. */
 void ftrma_agent_kill_at(struct ftrma_agent *agent, int failpoint, uint64_t count);
 
-/* Start an agent's process, which no wait() of the caller's process finds (detached.c). It has the
-   descriptor `input` as its standard input, `kept` as FTRMA_WIRE_KEPT, the caller's standard output
-   and error, no other descriptor, a session of its own. 0 or -errno. */
+/* Start an agent's process, so that no wait() of the caller's process finds it (detached.c). It has
+   the descriptor `input` as its standard input, `kept` as FTRMA_WIRE_KEPT, the caller's standard
+   output and error, no other descriptors, and its own session. 0 or -errno. */
 int ftrma_agent_start(const char *path, char *const argv[], char *const envp[],
                       const char *directory, int input, int kept);
 
 /* ---- the mirror: files that are the same on all nodes (mirror.c, spokes.c) ---- */
-/* Make the state `path` of the mirror of `file`, which lies beside it already. On no node does
-   anybody see a word new, and a word that is listed later and was stored before it old. */
+/* Make the state `path` of the mirror of `file`, which must exist beside it. If a process on any
+   node sees the new value of a word, it also sees every word that was stored before that one and is
+   listed later. */
 int ftrma_mirror_make(const char *path, const char *file, const struct ftrma_mirror_region *regions,
                       uint32_t n);
 /* Map two words of the state: how many scans for changed words the agent has begun, and the last
-   scan whose words the hub has ordered. All that it ordered before those words has come; a scan that
-   finds no words waits for nothing. 0 or -errno. */
+   scan whose words the hub has ordered. Everything that it ordered before those words has come by
+   then; a scan that finds no words waits for nothing. 0 or -errno. */
 int ftrma_mirror_scans(const char *path, const uint64_t **scans, const uint64_t **ordered);
-/* Have an agent mirror the file, as the agent of this node; node 0 is the hub. Before it serves. */
+/* Make an agent mirror the file, as the agent of this node; node 0 is the hub. Call this before it
+   serves. */
 int ftrma_spokes_open(struct ftrma_agent *agent, const char *path, uint32_t node);
 /* A hash of the regions, which must be equal at hub and spoke; 0: nothing is mirrored. */
 uint64_t ftrma_spokes_regions(const struct ftrma_agent *agent);
 /* Mirror with another agent over an authenticated socket, which becomes the agent's in any case: at
-   the hub with the spoke `node`, whose connection before is replaced; at a spoke with the hub, 0.
+   the hub with the spoke `node`, whose former connection is replaced; at a spoke with the hub, 0.
    */
 int ftrma_spokes_adopt(struct ftrma_agent *agent, int fd, uint32_t node);
 /* 1: the agent is a spoke without its hub; ftrma_agent_serve() returns when that begins. */
@@ -322,19 +329,19 @@ struct ftrma_origin;
 /* Returns a connected, authenticated socket; -EAGAIN: nobody listens yet; -EPROTO: refused. It may
    take so many milliseconds (-1: any), and must return when the alarm rings. */
 typedef int ftrma_wire_connect(void *arg, int node, int timeout_ms);
-/* Is told clock and seq of each put once, in the order of the puts' numbers. */
+/* Called with clock and seq of each put once, in the order of the puts' numbers. */
 typedef void ftrma_wire_acked(void *arg, int target, const struct ftrma_wire_ack *acks, size_t n);
-/* Is told when a call begins to wait, with 0, and when it waits no more, with the value that it
-   returned then. kind: of the atomic or lock that is waited for, enum ftrma_wire_kind; 0: of something
-   else. */
+/* Called when a call begins to wait, with 0, and when the wait is over, with the value that the
+   first call returned. kind: kind of the atomic or lock that is awaited, enum ftrma_wire_kind; 0:
+   it is something else. */
 typedef uint64_t ftrma_wire_waits(uint32_t target, int kind, uint64_t began);
 int ftrma_origin_open(uint32_t targets, uint32_t nodes, const char *engine,
                       ftrma_wire_connect *connect, ftrma_wire_acked *acked, void *arg,
                       struct ftrma_origin **origin);
 void ftrma_origin_close(struct ftrma_origin *origin);
-/* Replace the function that is told clock and seq of puts. */
+/* Replace the function that is called with clock and seq of puts. */
 void ftrma_origin_set_acked(struct ftrma_origin *origin, ftrma_wire_acked *acked);
-/* Set the function that is told of waits; NULL: nobody is. */
+/* Set the function that is called for waits; NULL: none. */
 void ftrma_origin_set_waits(struct ftrma_origin *origin, ftrma_wire_waits *waits);
 /* The alarm, an eventfd to which anybody may write: while it is rung, every wait ends with
    FTRMA_ALARM. */
@@ -343,17 +350,18 @@ void ftrma_origin_ring(struct ftrma_origin *origin);
 void ftrma_origin_clear_alarm(struct ftrma_origin *origin);
 /* Limit the wait of each call; -1: no limit. */
 void ftrma_origin_set_timeout(struct ftrma_origin *origin, int timeout_ms);
-/* Say on which node a target is; requests that are not acknowledged are sent there again. */
+/* Set on which node a target is; unacknowledged requests are sent there again. */
 int ftrma_origin_locate(struct ftrma_origin *origin, uint32_t target, uint32_t node,
                         uint32_t generation);
-/* New roles are in force in this process. forget: a rollback; numbers begin anew, and no request
-   of before is sent again. */
+/* Put new roles in force in this process. forget: a rollback; numbers begin anew, and no earlier
+   request is sent again. */
 void ftrma_origin_take_roles(struct ftrma_origin *origin, uint32_t roles_number, int forget);
-/* Why the last call has ended with FTRMA_WIRE_REFUSED; and forget it, so that the next call tries.
+/* Say why the last call has ended with FTRMA_WIRE_REFUSED; the second function forgets this, so
+   that the next call tries again.
    */
 const char *ftrma_origin_reason(struct ftrma_origin *origin);
 void ftrma_origin_retry(struct ftrma_origin *origin);
-/* Replies that were changed on their way, so far. */
+/* Number of replies so far that were changed on their way. */
 uint64_t ftrma_origin_damaged(const struct ftrma_origin *origin);
 
 int ftrma_origin_put(struct ftrma_origin *origin, uint32_t target, uint32_t window, uint64_t offset,
@@ -368,7 +376,7 @@ int ftrma_origin_getv(struct ftrma_origin *origin, uint32_t target, uint32_t win
 int ftrma_origin_flush(struct ftrma_origin *origin, uint32_t target);
 int ftrma_origin_flush_all(struct ftrma_origin *origin);
 int ftrma_origin_flush_each(struct ftrma_origin *origin, const uint32_t *targets, size_t n);
-/* Bytes that wait for an acknowledgement. */
+/* Number of bytes that wait for an acknowledgement. */
 size_t ftrma_origin_pending(struct ftrma_origin *origin, uint32_t target);
 
 /* ACC, FOP or CAS of up to FTRMA_WIRE_ATOMIC_BYTES bytes. After FTRMA_ALARM, FTRMA_TIMEOUT and
@@ -381,8 +389,8 @@ int ftrma_origin_atomic(struct ftrma_origin *origin, int kind, int op, int type,
 int ftrma_origin_atomic_begin(struct ftrma_origin *origin, int kind, int op, int type,
                               uint32_t target, uint32_t window, uint64_t offset, uint64_t compare,
                               const void *data, size_t bytes);
-/* Begin to take or to give back a lock, which ftrma_origin_finish() ends. The answer of a LOCK has
-   the SC in seq. how: enum ftrma_wire_lock. */
+/* Begin to take or give back a lock, which ftrma_origin_finish() completes. The answer of a LOCK
+   has the SC in seq. how: enum ftrma_wire_lock. */
 int ftrma_origin_lock(struct ftrma_origin *origin, uint32_t target, uint32_t window, int how);
 int ftrma_origin_unlock(struct ftrma_origin *origin, uint32_t target, uint32_t window, int how);
 /* Wait for the answer of the request that was begun. */
@@ -391,25 +399,25 @@ int ftrma_origin_finish(struct ftrma_origin *origin, uint32_t target,
 /* 1: ftrma_origin_finish() would not wait. */
 int ftrma_origin_answered(struct ftrma_origin *origin, uint32_t target);
 
-/* The number that the last request to a target has got. */
+/* The number of the last request to a target. */
 uint64_t ftrma_origin_last_number(struct ftrma_origin *origin, uint32_t target);
-/* Have the next request to a target get number + 1. */
+/* Make the next request to a target get number + 1. */
 void ftrma_origin_continue(struct ftrma_origin *origin, uint32_t target, uint64_t number);
 /* Ask for the last number that has taken effect. Replies that came before this one are taken. */
 int ftrma_origin_reached(struct ftrma_origin *origin, uint32_t target, uint64_t *number);
 /* ftrma_origin_reached(), after which a process that has sent no request continues from there. */
 int ftrma_origin_number(struct ftrma_origin *origin, uint32_t target, uint64_t *number);
-/* Raise a word in the head of the file of a target's part, behind all puts to the target. A flush
-   waits for it, too. */
+/* Raise a word in the head of the file of a target's part, after all puts to the target. A flush
+   also waits for it. */
 int ftrma_origin_set(struct ftrma_origin *origin, uint32_t target, uint32_t window, uint64_t word,
                      uint64_t value);
-/* Ask for a plain file of the target's node, which becomes a part of the window.
-   how: enum ftrma_wire_file. [out] told: its bytes, or a negative errno value. */
+/* Ask for a plain file of the target's node, which becomes a part of the window. how: enum
+   ftrma_wire_file. [out] told: its length in bytes, or a negative errno value. */
 int ftrma_origin_file(struct ftrma_origin *origin, uint32_t target, uint32_t window, int how,
                       uint64_t bytes, const char *name, int64_t *told);
-/* Have the agent of a target reject requests to it, or accept them again. */
+/* Make the agent of a target reject requests to it, or accept them again. */
 int ftrma_origin_hold(struct ftrma_origin *origin, uint32_t target, int hold);
-/* Have the agent of a node take new roles. forget: a rollback. */
+/* Make the agent of a node put new roles in force. forget: a rollback. */
 int ftrma_origin_tell_roles(struct ftrma_origin *origin, uint32_t node, uint32_t roles_number,
                             int forget);
 /* CFFI-END */
@@ -419,7 +427,7 @@ int ftrma_origin_tell_roles(struct ftrma_origin *origin, uint32_t node, uint32_t
 /* In the lock word of a part, the agent stands for all other nodes. */
 #define FTRMA_LOCK_OWNER 0xffffu         /* the exclusive holder is of another node */
 #define FTRMA_LOCK_SHARED (1ull << 31)   /* some origins of other nodes hold the lock shared */
-#define FTRMA_LOCK_WAITS (1ull << 30)    /* some wait: processes of the node leave it alone, and
+#define FTRMA_LOCK_WAITS (1ull << 30)    /* some wait: processes of the node do not take it, and
                                             whoever gives it back rings the agent */
 #define FTRMA_LOCK_HERE(word) (((word) >> 16) & 0x3fffu) /* number of shared holders of the node */
 
