@@ -16,7 +16,7 @@ uint64_t ftrma_round;
 
 static void raise_to(uint64_t round)
 {
-    /* The program may end at any moment, and nothing comes behind the end. */
+    /* The program may end at any moment, and no round follows the end. */
     uint64_t seen = LOAD(&ftrma_ctl->alarm);
     while (seen < round && seen != FTRMA_ENDED && !ftrma_cas(&ftrma_ctl->alarm, seen, round))
         seen = LOAD(&ftrma_ctl->alarm);
@@ -28,9 +28,9 @@ void ftrma_raise(uint64_t round)
     raise_to(round + 1);
 }
 
-/* 1 if checksum ranks are dead, and there are not as many spares to take their seats. Spares may
-   take seats meanwhile: the last spare may have followed a rank that this found dead. So this
-   looks again if the roles have changed. */
+/* 1 if checksum ranks are dead, and there are fewer spares to take their seats. Spares may take
+   seats meanwhile, so that a rank found dead here may have been replaced by a spare that is then
+   not counted. So this counts again if the roles have changed. */
 static int seat_stays_vacant(void)
 {
     uint64_t seats;
@@ -45,13 +45,14 @@ static int seat_stays_vacant(void)
         for (uint32_t p = 0; p < ftrma_ctl->nprocs; p++)
             spares += LOAD(&ftrma_ctl->proc[p].state) == FTRMA_ALIVE
                       && ftrma_role_of(ftrma_ctl, (int)p, &index) == FTRMA_ROLE_SPARE;
-        __atomic_thread_fence(__ATOMIC_ACQUIRE); /* the table was read before */
+        __atomic_thread_fence(__ATOMIC_ACQUIRE); /* the table is read before the check that
+                                                    follows */
     } while (seats != LOAD(&ftrma_ctl->roles_seq));
     return vacant > spares;
 }
 
-/* The moment of a death: if a kill rule struck since the last death was noticed, it struck this
-   process. */
+/* The moment of a death. If a kill rule struck since the last death was noticed, it struck this
+   process, and its moment is taken. */
 static uint64_t when_it_died(void)
 {
     uint64_t killed = LOAD(&ftrma_ctl->kill_ns), before = LOAD(&ftrma_ctl->death_ns);
@@ -71,7 +72,8 @@ void ftrma_note_death(int proc)
     int index;
     int repairing = alarm != LOAD(&ftrma_ctl->repaired);
     int role = ftrma_role_of(ftrma_ctl, proc, &index), slot = role == FTRMA_ROLE_SLOT;
-    /* Over several nodes nobody takes a seat while others change the seating. */
+    /* Over several nodes nobody takes a seat alone, since others may change the seating
+       meanwhile. */
     int several = LOAD(&ftrma_ctl->nodes) > 1;
     int vacant = !slot && (several ? role == FTRMA_ROLE_CHECKSUM : seat_stays_vacant());
     int told = LOAD(&ftrma_ctl->claim) & FTRMA_CLAIM_TOLD && !(slot && index == 0);
@@ -101,7 +103,8 @@ void ftrma_note_lost(int node)
             ftrma_note_death((int)p);
 }
 
-/* Note the moment of a failure that another node has noticed: that node has told of it alone. */
+/* Note the moment of a failure that another node has noticed: that node has announced only the
+   failure. */
 static void note_time(void)
 {
     if (ftrma_pending() && LOAD(&ftrma_ctl->nodes) > 1

@@ -1,9 +1,9 @@
 /* Boards: memory that the members of a communicator share.
  *
- * The boards that are there are also the list of communicators. The member that comes first makes
- * the board whole, before any member has the library make its part, and the board goes when all
+ * The boards that exist are also the list of communicators. The member that comes first makes the
+ * whole board, before any member has the library make its part, and the board is removed when all
  * have freed the communicator. So a repair finds every communicator that some survivor uses, and a
- * replacement learns of those that it has not come to yet.
+ * replacement learns of those whose calls it has not come to yet.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -18,8 +18,9 @@
 #include "board.h"
 #include "control.h"
 
-/* Bytes of all areas together, and limits of one. Chosen: the areas of the world stay in a
-   cache, and many derived communicators take little; an area is a page at least. */
+/* Bytes of all areas together, and limits of one area. They are chosen so that the areas of the
+   world stay in a cache and many derived communicators take little memory; an area is a page at
+   least. */
 #define WORLD_BYTES ((size_t)8 << 20)
 #define DERIVED_BYTES ((size_t)512 << 10)
 #define AREA_LEAST ((size_t)4 << 10)
@@ -33,8 +34,8 @@
 #define WIRE_WINDOWS 0xc0000000u
 #define GENERATION 1 /* a board never moves */
 
-/* Set once by ftrma_boards_reach, before the program runs; in servers, too: after a rollback one
-   of them may clear away the node's boards. */
+/* Set once by ftrma_boards_reach, before the program runs. Servers have it, too, since after a
+   rollback one of them may clear away the node's boards. */
 static struct ftrma_ledger *ledger;
 static uint32_t here;
 
@@ -63,8 +64,8 @@ static int path_of(uint64_t id, char *path)
     return n < 0 || n >= PATH_BYTES - 16 ? -ENAMETOOLONG : 0;
 }
 
-/* Make the file under a name of this process, then link it to its own name: it is whole or not
-   there, and the first one stays. */
+/* Make the file under a name of this process, then link it to its own name. So a file of that name
+   is always whole, and the first one stays. */
 static int make(const struct ftrma_spec *spec, const char *path)
 {
     char own[PATH_BYTES + 16];
@@ -73,7 +74,8 @@ static int make(const struct ftrma_spec *spec, const char *path)
     if (fd < 0)
         return fd;
     struct ftrma_board board = {.spec = *spec, .area_bytes = ftrma_area_bytes(spec)};
-    /* Taking the memory now turns a full /dev/shm into an error here instead of a signal later. */
+    /* Allocating the memory now turns a full /dev/shm into an error here instead of a signal
+       later. */
     int error = posix_fallocate(fd, 0, (off_t)file_bytes(spec));
     if (!error && pwrite(fd, &board, sizeof board, 0) != (ssize_t)sizeof board)
         error = EIO;
@@ -97,7 +99,7 @@ uint32_t ftrma_board_window(uint64_t id)
     return WIRE_WINDOWS | (uint32_t)(id * 0x9e3779b97f4a7c15ull >> 34);
 }
 
-/* Enter the board in the node's ledger, unless a neighbour has. */
+/* Enter the board in the node's ledger, unless another process of the node has done so. */
 static int announce(const struct communicator *c)
 {
     struct ftrma_wire_part part = {
@@ -205,7 +207,7 @@ int ftrma_boards_clear(void)
     if (!directory)
         return -errno;
     for (struct dirent *entry; (entry = readdir(directory));)
-        /* The world's board stays, also while somebody makes it. */
+        /* The world's board stays, even while somebody makes it. */
         if (!strncmp(entry->d_name, PREFIX, sizeof PREFIX - 1)
             && strncmp(entry->d_name, world, strlen(world))) {
             withdraw(strtoull(entry->d_name + sizeof PREFIX - 1, NULL, 16));

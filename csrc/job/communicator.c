@@ -1,8 +1,10 @@
-/* The program's communicators that are ours: the list of them, and their backing communicators.
+/* The program's communicators that ftrma implements: the list of them, and their backing
+   communicators.
  *
  * A backing communicator cannot be made by one side alone. If a failure comes while it is made, or
- * later, the repair makes it: all slots, the replacement among them, make the backing communicators
- * of all that are listed (board.c), in one order, however far each of them has come in its program.
+ * later, the repair makes it. All slots, the replacement among them, then make the backing
+ * communicators of all listed communicators (board.c), in one order, however far each slot has come
+ * in its program.
  */
 #include "communicator.h"
 
@@ -138,13 +140,13 @@ void ftrma_derived_discard(struct communicator *c)
             listed = 1;
         }
     pthread_mutex_unlock(&guard);
-    if (listed) /* else a rollback has put it aside, and frees it */
+    if (listed) /* otherwise a rollback has put it aside, and frees it */
         free_communicator(c);
 }
 
 /* ---- the library's part --------------------------------------------------------------------- */
 
-/* PMPI_Comm_split copies no attributes, where PMPI_Comm_dup does. */
+/* PMPI_Comm_split copies no attributes, unlike PMPI_Comm_dup. */
 int ftrma_make_handle(MPI_Comm *handle)
 {
     return PMPI_Comm_split(MPI_COMM_SELF, 0, 0, handle);
@@ -206,7 +208,8 @@ int ftrma_world_defer(MPI_Comm nobody)
 int ftrma_reconnect(void)
 {
     while (ftrma_backing_deferred) {
-        if (ftrma_unwinding()) /* not amid a repair: others may have read `connect` in it already */
+        if (ftrma_unwinding()) /* not during a repair: others may have read `connect` in it
+                                  already */
             return 0;
         if (!ftrma_backing_deferred)
             break;
@@ -216,18 +219,18 @@ int ftrma_reconnect(void)
     return 1;
 }
 
-#define AGREED UINT64_MAX /* in place of a round: all members go in, although something has
+#define AGREED UINT64_MAX /* in place of a round: all members make the call, although something has
                              failed since */
 
-/* 1 if a failure is newer than this round: the watching thread has revoked what it found, so
-   that a call that begins now would not come back. */
+/* 1 if a failure is newer than this round. The watching thread has revoked the communicators that
+   it found by then, so a call that begins now would not return. */
 static int failed_since(uint64_t round)
 {
     return round != AGREED && LOAD(&ftrma_ctl->alarm) != round;
 }
 
-/* Add the topology. `plain`, the communicator without it, is registered as long as somebody
-   could wait in it. */
+/* Add the topology. `plain`, the communicator without it, is registered for revocation as long as a
+   member could wait in it. */
 static int add_topology(const struct ftrma_spec *spec, uint64_t round, MPI_Comm plain,
                         MPI_Comm *backing)
 {
@@ -263,8 +266,8 @@ static int create(const struct ftrma_spec *spec, uint64_t round, MPI_Comm *backi
     return rc ? rc : add_topology(spec, round, plain, backing);
 }
 
-/* Have the library make a communicator of the members. Collective over them, as long as nobody
-   dies after `round`. */
+/* Let the library make a communicator of the members. The call is collective over them, as long as
+   nobody dies after `round`. */
 static int make_backing(const struct ftrma_spec *spec, uint64_t round, MPI_Comm *backing)
 {
     int32_t *making = &ftrma_ctl->proc[ftrma_me].making;
@@ -290,7 +293,7 @@ int ftrma_agree(struct communicator *c, int proposal)
     return verdict;
 }
 
-/* The backing communicator is made here or by a repair meanwhile. The agreement is about the
+/* The backing communicator is made here, or by a repair meanwhile. The members agree about the
    first try alone. */
 int ftrma_make_backing(struct communicator *c)
 {
@@ -372,8 +375,9 @@ void ftrma_derived_forget(void)
 }
 
 /* Put all derived communicators aside. A call, perhaps of another thread, may still use one, so
-   their memory is freed when the program is entered anew. Their handles stay known: a program
-   that has kept one must not find itself alone in it. */
+   their memory is freed when the program is entered anew. Their handles stay known, since for the
+   library a handle has this process as its only member, and a program that has kept one must not
+   use it as such. */
 static void retire_all(void)
 {
     pthread_mutex_lock(&guard);
@@ -424,8 +428,8 @@ void ftrma_comms_rewind(void)
     w->backing = ftrma_backing_deferred ? MPI_COMM_NULL : ftrma_user_world;
     retire_all();
     w->exchanges = w->children = w->windows = 0;
-    /* All members clear them, and nobody arrives again before all have: members on other nodes
-       cannot clear them here. */
+    /* Every member clears all arrivals on the board of its node, since members on other nodes
+       cannot do so, and nobody arrives again before all have cleared them. */
     for (int m = 0; !ftrma_board_find(w) && m < w->spec.n; m++)
         STORE(&w->words[m].arrived, 0);
     w->handle = MPI_COMM_NULL;

@@ -19,8 +19,8 @@
 
 _Static_assert(sizeof(struct ftrma_slot) % 128 == 0, "slots share no cache lines");
 
-/* Looks of a waiter before it yields, and before it sleeps. Measured: more of them help only
-   when every process has a core of its own, and cost the others their time slice when not. */
+/* Checks that a waiter makes before it yields, and before it sleeps. Measured: more of them help
+   only if every process has a core of its own; otherwise they cost the others their time slice. */
 #define SPINS 64
 #define YIELDS 256
 #define NAP_NS 1000000L
@@ -82,7 +82,7 @@ int ftrma_ctl_create(const char *path, uint32_t nprocs, uint32_t nslots, uint32_
     c->group_size = group_size;
     c->capacity_blocks = capacity_blocks;
     c->attempt = c->nodes = 1;
-    for (uint32_t s = 0; s < nslots; s++) /* no logs yet, so no marks */
+    for (uint32_t s = 0; s < nslots; s++) /* there are no logs yet, so no marks */
         c->slots[s].marks[0].version = c->slots[s].marks[1].version = UINT64_MAX;
     for (uint32_t p = nslots + c->nchecksums; p < nprocs; p++)
         c->proc[p].spare = (int32_t)(p - nslots - c->nchecksums);
@@ -109,8 +109,8 @@ int ftrma_ctl_open(const char *path, struct ftrma_ctl **ctl)
     return error ? error : LOAD(&(*ctl)->magic) == FTRMA_CONTROL_MAGIC ? 0 : -EINVAL;
 }
 
-#define STORY_BYTES (1 << 18) /* room for some thousand events, and for one more even if memory
-                                 is full */
+#define STORY_BYTES (1 << 18) /* room for some thousand events, and for one more even if memory is
+                                 full */
 
 int ftrma_story_create(const char *path)
 {
@@ -139,14 +139,15 @@ void ftrma_tell(const char *format, ...)
     va_start(args, format);
     int n = vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    /* If the supervisor is gone, this process ends anyway, and nobody else can be told. */
+    /* If the supervisor is gone, this process ends anyway, and there is nobody else to tell. */
     if (n > 0 && n < (int)sizeof line)
         (void)!send(ftrma_link, line, (size_t)n, MSG_NOSIGNAL);
 }
 
-/* All that this process has read or written before comes before the load, also words that are not
-   atomic. Therefore a reader that finds the number of a table as it was has read no newer table, and
-   a writer writes none before the number of the last one is there. On x86 this costs nothing. */
+/* All earlier reads and writes of this process come before the load, even those of words that are
+   not atomic. Therefore a reader that finds the number of a table unchanged has read no newer
+   table, and a writer writes no table before the number of the last one is stored. On x86 this
+   costs nothing. */
 uint64_t ftrma_load(const uint64_t *word)
 {
     __atomic_thread_fence(__ATOMIC_ACQ_REL);
@@ -164,7 +165,8 @@ int ftrma_cas(uint64_t *word, uint64_t expected, uint64_t desired)
                                        __ATOMIC_SEQ_CST);
 }
 
-/* 1 if the process is dead and has been replaced, or has ended well: its error ends no job. */
+/* 1 if the process is dead and has been replaced, or has ended well: its error does not end the
+   job. */
 static int is_without_error(const struct ftrma_proc *p)
 {
     int how = LOAD(&p->leaving), well = how == FTRMA_LEFT_BY_STATUS || how == FTRMA_LEFT_BY_EXIT;
@@ -229,7 +231,7 @@ void ftrma_nap(struct ftrma_bell *bell, uint32_t seen, uint64_t ns, uint64_t awa
 void ftrma_tell_agent(void)
 {
     while (ftrma_agent_bell >= 0 && write(ftrma_agent_bell, "", 1) < 0 && errno == EINTR)
-        ; /* EAGAIN: it has been rung often enough */
+        ; /* EAGAIN: the FIFO is full, so it has been rung often enough */
 }
 
 static int in_control(const void *p)
@@ -246,7 +248,7 @@ void ftrma_wake(struct ftrma_bell *bell)
         syscall(SYS_futex, &bell->word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
 }
 
-/* Yield, or sleep; the time of this is time that the process has waited. */
+/* Yield, or sleep; count the time as time that the process has waited. */
 static void give_way(unsigned step, struct ftrma_bell *bell, uint32_t seen, uint64_t awaits)
 {
     struct ftrma_proc alone, *me = ftrma_ctl ? &ftrma_ctl->proc[ftrma_me] : &alone;

@@ -1,4 +1,4 @@
-/* Errors of MPI calls: judging those of the library, and making our own with words. */
+/* Errors of MPI calls: judging those of the library, and making ftrma's own, which have texts. */
 #include "errors.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ int ftrma_code_unwind;
 int ftrma_finalized;
 
 static char last_error[512];
-static int code_of[128]; /* MPI class -> code with our text */
+static int code_of[128]; /* MPI class -> code with ftrma's text */
 
 int ftrma_error_vcode(int class, const char *format, va_list args)
 {
@@ -59,8 +59,8 @@ static unsigned patience_for(int class, int *broken)
         || class == MPI_ERR_REVOKED)
         patience_ms = 2000, *broken = 1;
 #endif
-    /* Across nodes no alarm rings: the supervisor learns of the death and ends this process. A node
-       that has vanished shows only when its connection times out. */
+    /* Across nodes no alarm is raised: the supervisor learns of the death and ends this process. A
+       node that has vanished is noticed only when its connection times out. */
     return ftrma_link >= 0 ? 10 * patience_ms : patience_ms;
 }
 
@@ -72,7 +72,7 @@ int ftrma_judge(int rc)
     for (unsigned waited = 0; ftrma_ctl && waited <= patience_ms; waited++) {
         if (ftrma_stale())
             return ftrma_code_unwind;
-        /* Another thread than the program's may hear of a failure that has been repaired
+        /* A thread other than the program's may learn of a failure that has been repaired
            meanwhile. */
         int late = broken && !ftrma_counted && ftrma_thread.round != LOAD(&ftrma_round);
         if (ftrma_pending() || late) {
@@ -94,8 +94,8 @@ int ftrma_stays_in(void)
     return 0;
 }
 
-/* Others may have ended already. One line says so, since mpi4py no longer asks what an error
-   means. */
+/* Others may have ended already. One line says so, since mpi4py no longer asks for the text of an
+   error then. */
 int ftrma_after_finalize(void)
 {
     static int told;

@@ -1,5 +1,5 @@
-/* The event clock: how many events this slot has behind it, and why they cannot be replayed; see
- * event_clock.h. */
+/* The event clock: the number of events that this slot has completed, and why it cannot be
+ * replayed; see event_clock.h. */
 #include "event_clock.h"
 
 #include <stdio.h>

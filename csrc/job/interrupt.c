@@ -1,9 +1,10 @@
-/* Interruption: a thread that makes a call looks whether a failure is pending.
+/* Interruption: a thread that makes a call checks if a failure is pending.
  *
  * This costs the program next to nothing: each thread compares the alarm with a word of its own,
- * and only if they differ looks into the matter. The word becomes the round that the process has
- * left, for threads of the current attempt alone. An attempt ends before the round is left, and
- * here the round is read first, so that no thread gets a round that was left after its attempt.
+ * and does more only if they differ. For threads of the current attempt alone, the word then
+ * becomes the round that the process has left. An attempt ends before its process leaves the round,
+ * and the round is read before the attempt here, so that no thread gets a round that was left after
+ * its attempt.
  */
 #include "interrupt.h"
 
@@ -28,7 +29,8 @@ void ftrma_lose_thread(void)
         ftrma_attempt_join();
     if (ftrma_event_clock.on)
         ftrma_uncounted();
-    /* A plan that was made before is made anew; so is a repair that is over. */
+    /* Ask for another round: a plan that was made without this is made anew, even after its repair
+       is over. */
     uint64_t attempt = ftrma_thread.attempt;
     if (__atomic_exchange_n(&ftrma_thread_lost, attempt, __ATOMIC_SEQ_CST) == attempt)
         return;

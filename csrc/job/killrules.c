@@ -1,5 +1,5 @@
-/* Kill rules: a process that comes to a failpoint counts the visit, and dies if a --kill rule
-   says so. */
+/* Kill rules: a process that comes to a failpoint counts the visit, and dies there if a --kill rule
+   demands it. */
 #include "killrules.h"
 
 #include <signal.h>
@@ -32,7 +32,7 @@ static int agent_here(void)
     return ftrma_wire_ledger() ? ftrma_ledger_agent(ftrma_wire_ledger()) : 0;
 }
 
-/* Kill the agent; this process goes on, so the rule is spent at once. */
+/* Kill the agent. This process goes on, so the rule is marked as spent at once. */
 static void strike_agent(struct ftrma_rule *rule, uint32_t number)
 {
     int pid = agent_here();

@@ -1,16 +1,16 @@
 /* Notes of a process that ends itself, since nobody else learns its exit status.
  *
  * The other processes notice a death, but its status goes to the launcher, which keeps it. So an
- * end of the program's own making is noted in the control file: by the handlers of exit(3) and of
- * the signals that an error of the program's raises, by Python's os._exit, and by an MPI error
- * where MPI_ERRORS_ARE_FATAL is set. Such an end is the job's, and no failure. An end from outside
- * leaves no note.
+ * end that the program itself brings about is noted in the control file: by the handlers of exit(3)
+ * and of the signals that an error in the program raises, by Python's os._exit, and by an MPI error
+ * where MPI_ERRORS_ARE_FATAL is set. Such an end ends the job, and is no failure. An end from
+ * outside leaves no note.
  *
- * Shared memory that is full when it is first touched (SIGBUS) is noted, too, but as the failure
- * that it is.
+ * If shared memory is full when a page of it is first touched (SIGBUS), this is noted, too, but as
+ * a failure.
  *
- * Nothing else is noted while a failure is pending or not repaired yet: the MPI library crashes now
- * and then over somebody else's death, and its helpers call exit().
+ * Nothing else is noted while a failure is pending or not repaired yet: the MPI library sometimes
+ * crashes after another process's death, and its helpers call exit().
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -28,7 +28,7 @@ static const int errors[] = {SIGSEGV, SIGABRT, SIGFPE, SIGILL, SIGBUS};
 #define NERRORS ((int)(sizeof errors / sizeof *errors))
 static struct sigaction before[NERRORS];
 
-/* 1 if somebody's death is not repaired yet, though perhaps nobody has noticed it. */
+/* 1 if a death is not repaired yet, even if nobody has noticed it so far. */
 static int failing(void)
 {
     if (LOAD(&ftrma_ctl->alarm) != LOAD(&ftrma_ctl->repaired))
@@ -73,8 +73,8 @@ static int is_full(void)
     return !statvfs(ftrma_directory, &room) && room.f_bavail * room.f_frsize < FULL_BYTES;
 }
 
-/* Note the error, then let the handler have its turn that was there before: the MPI library's
-   stack trace, the program's own handler, or the end. */
+/* Note the error, then let the earlier handler have its turn: the MPI library's stack trace, the
+   program's own handler, or the end of the process. */
 static void on_error(int number, siginfo_t *info, void *context)
 {
     (void)context;
@@ -84,18 +84,18 @@ static void on_error(int number, siginfo_t *info, void *context)
             note(FTRMA_LEFT_BY_MEMORY, number);
     } else if (own && ftrma_ctl && !failing())
         note(FTRMA_LEFT_BY_SIGNAL, number);
-    /* If memory is lacking, a stack trace tells nothing. */
+    /* If memory lacks, a stack trace tells nothing. */
     struct sigaction then = {.sa_handler = SIG_DFL};
     for (int i = 0; i < NERRORS; i++)
         if (errors[i] == number && number != SIGBUS)
             then = before[i];
     sigaction(number, &then, NULL);
-    raise(number); /* the signal comes when this handler returns */
+    raise(number); /* the signal is delivered when this handler returns */
 }
 
 void ftrma_watch_own_end(void)
 {
-    static char stack[1 << 16]; /* for a signal on the overflow of the other stack */
+    static char stack[1 << 16]; /* for a signal after an overflow of the other stack */
     stack_t have;
     if (!sigaltstack(NULL, &have) && have.ss_flags & SS_DISABLE)
         sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof stack}, NULL);

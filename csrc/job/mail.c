@@ -1,19 +1,21 @@
 /* Mail: messages, shared words and deaths in one order, for a framework that is told of deaths.
  *
- * One file of a node has everything. Each ordered pair of processes has a ring of its own, with one
+ * One file per node has all of this. Each ordered pair of processes has a ring of its own, with one
  * writer and one reader. A record becomes visible by the store of its end, so a death of the writer
  * leaves it whole or absent, and all that the dead have written can still be read. A ring that is
- * full refuses; nobody waits for a reader.
+ * full refuses a message; no writer waits for a reader.
  *
- * The list of deaths is written by all who notice one, by compare-and-swap at its first free place:
- * so all see one order, and each death once. The number of deaths is the *generation*.
+ * All processes that notice a death write to the list of deaths, by compare-and-swap at its first
+ * free place. So all see the deaths in one order, and each death once. The number of deaths is the
+ * *generation*.
  *
- * Whoever changes something that another process looks at rings that one's bell. A waiter reads its
- * bell, then looks, then waits until the bell is another.
+ * A process that changes something for another process rings the other's bell. A waiter reads its
+ * bell, then looks for changes, then waits until the bell has another value.
  *
  * Over several nodes each node has such a file, and a process writes to those of other nodes by
- * their agents (ftrma/fabric/nodes_mail.py): a ring lies with its reader, and the words on the node of
- * slot 0's process count. That process alone writes the lists of deaths then.
+ * their agents (ftrma/fabric/nodes_mail.py): a ring lies on the node of its reader, and the words
+ * on the node of slot 0's process are the valid ones. That process alone writes the lists of deaths
+ * then.
  */
 #define _GNU_SOURCE
 #include "mail.h"
@@ -31,12 +33,13 @@
 
 #define MAGIC 0x4654524d4d410002ull /* "FTRMMA", layout 2 */
 #define LINE 128
-#define SKIP UINT32_MAX /* in place of a record's length: go on at the ring's begin */
-/* Time for which a waiter looks before it sleeps. Others may need the processor meanwhile. */
+#define SKIP UINT32_MAX /* in place of a record's length: go on at the beginning of the ring */
+/* Time for which a waiter polls before it sleeps. It is short, since others may need the processor
+   meanwhile. */
 #define SPIN_NS 50000
 
 struct place {
-    struct ftrma_bell bell, spare; /* an agent rings two; nobody sleeps at the second one */
+    struct ftrma_bell bell, spare; /* an agent rings two bells; nobody sleeps at the second one */
     uint64_t dead, joined;
     char pad[LINE - 2 * sizeof(struct ftrma_bell) - 16];
 };
@@ -50,15 +53,16 @@ struct ring {
 };
 
 struct record {
-    uint32_t bytes, kind; /* of the data behind it, which is padded to 8 bytes */
+    uint32_t bytes, kind; /* of the data that follows, which is padded to 8 bytes */
 };
 
 struct header {
     uint64_t magic, ring_bytes, words;
     uint32_t procs, pad;
     uint64_t generation;
-    uint64_t started; /* processes that were started later; written by who starts them */
-    uint64_t deaths[FTRMA_MAX_PROCS]; /* proc + 1 in the order of their deaths; 0: no more */
+    uint64_t started; /* number of processes that were started later; whoever starts them writes
+                         it */
+    uint64_t deaths[FTRMA_MAX_PROCS]; /* proc + 1 in the order of their deaths; 0 ends the list */
 };
 
 struct ftrma_mail {
@@ -69,11 +73,11 @@ struct ftrma_mail {
     uint64_t *words;
     uint64_t file_bytes;
     int me, next;        /* the source to look at first */
-    int source;          /* of the message that is taken; -1: none is */
+    int source;          /* source of the message that is being taken; -1: none is */
     uint64_t after;      /* its end */
 };
 
-/* The mail of the framework; the watching thread tells deaths there. */
+/* The mail of the framework, in which the watching thread tells deaths. */
 static struct ftrma_mail *of_job;
 
 static uint64_t rounded(uint64_t bytes, uint64_t to)
@@ -108,7 +112,7 @@ int ftrma_mail_create(const char *path, int procs, uint64_t ring_bytes, uint64_t
     lay_out(&m, NULL, (uint32_t)procs, ring_bytes, words);
     uint64_t head_bytes = (uint64_t)(uintptr_t)m.data;
     int error = ftruncate(fd, (off_t)m.file_bytes) ? -errno : 0;
-    /* The rings' memory comes with their first use; the rest must be there. */
+    /* The rings' memory is allocated at their first use; the rest must be there now. */
     if (!error && (error = -posix_fallocate(fd, 0, (off_t)head_bytes)) == 0) {
         struct header h = {MAGIC, ring_bytes, words, (uint32_t)procs, 0, 0, 0, {0}};
         error = pwrite(fd, &h, sizeof h, 0) == sizeof h ? 0 : -EIO;
@@ -266,7 +270,8 @@ int ftrma_mail_dead(const struct ftrma_mail *m, int proc)
     return (int)LOAD(&m->place[proc].dead);
 }
 
-/* 1: whoever notices a death tells it; over several nodes one process does, in its order. */
+/* 1 if each process that notices a death tells it. Over several nodes one process tells all deaths,
+   in its order. */
 static int told_here(void)
 {
     return LOAD(&ftrma_ctl->nodes) == 1;

@@ -1,7 +1,7 @@
 /* Waiting for other processes: in a repair, at a checkpoint, in barriers, at the end.
  *
- * A waiter looks at words of one writer each in the control file, sleeps on a bell, and comes back
- * with FTRMA_ALARM when a failure is pending.
+ * A waiter reads words in the control file, each of which has one writer, sleeps on a bell, and
+ * returns FTRMA_ALARM when a failure is pending.
  */
 #include "meet.h"
 
@@ -23,8 +23,8 @@ static int holders_live(void)
     return 1;
 }
 
-/* 1 if all of a node's processes are dead, and a round that has ended had their last words, or
-   they had no role. Its agent may be gone, too. */
+/* 1 if all processes of a node are dead, and either a round that has ended has seen the last that
+   they stored, or they had no role. The node's agent may be gone, too. */
 static int is_deserted(uint64_t node)
 {
     uint64_t repaired = LOAD(&ftrma_ctl->repaired);
@@ -37,8 +37,8 @@ static int is_deserted(uint64_t node)
     return 1;
 }
 
-/* 1 if the agents of all nodes have sent all that their processes, dead ones too, had stored
-   when the alarm rang. */
+/* 1 if the agents of all nodes have sent all that their processes, even dead ones, had stored when
+   the alarm was raised. */
 static int agents_scanned(uint64_t round)
 {
     uint64_t nodes = LOAD(&ftrma_ctl->nodes), y = 0;
@@ -57,10 +57,10 @@ int ftrma_meet(uint64_t round, int phase, int check_holders)
     for (;;) {
         uint32_t seen = LOAD(&c->bell.word);
         uint64_t alarm = LOAD(&c->alarm);
-        /* The end comes after the last phase of a round, when all have met there; slots that had
-           ended their programs before may still be on their way out of it. Over several nodes it
-           may also come while this node begins a round: a death was noticed here when all slots
-           had ended, and another node had not heard of it. Then nobody there comes to the round. */
+        /* The end comes after the last phase of a round, when all have met there; slots whose
+           programs had ended before may still be leaving it. Over several nodes it may also come
+           while this node begins a round: a death was noticed here when all slots had ended, and
+           the news had not reached another node. Then nobody there comes to the round. */
         int over = alarm == FTRMA_ENDED;
         if (alarm != round && !(over && (!round || phase >= FTRMA_LAST_PHASE)))
             return FTRMA_ALARM;
@@ -108,14 +108,14 @@ int ftrma_arrive(uint64_t ordinal, int targeted)
             return FTRMA_ALARM;
         for (uint32_t s = 0; s < c->nslots; s++) {
             const struct ftrma_proc *p = &c->proc[roles->slot_proc[s]];
-            /* Read the end first: a process that arrived and then ended has arrived. */
+            /* Read this before `arrived`: a process that arrived and then ended has arrived. */
             int end = LOAD(&p->finished) == LOAD(&c->attempt);
             int arrived = LOAD(&p->arrived) >= ordinal;
             here += (uint32_t)arrived;
             ended |= end && !arrived;
             lacks = lacks < 0 && !arrived ? (int)s : lacks;
         }
-        /* Read the target behind `arrived`: a slot that is beyond this safepoint may have come to
+        /* Read the target after `arrived`: a slot that is beyond this safepoint may have come to
            the next target instead. */
         int moved = targeted && LOAD(&c->target) != ordinal;
         if (here == c->nslots && !moved)
@@ -144,9 +144,9 @@ int ftrma_await_staged(uint64_t version)
     }
 }
 
-/* 1 if no parity hinders slots from staging a version. One that is still to be computed, of the
-   version before, does not hinder them: it begins when nobody writes. Read `rebuilding` first:
-   after it, whatever the parity was computed from is in its words. */
+/* 1 if no parity hinders slots from staging a version. A parity of the previous version that is
+   still to be computed does not: its rebuild begins when nobody writes. Read `rebuilding` first: if
+   it is not set, the words that the checksum rank stored before are visible. */
 static int parities_admit(uint64_t version)
 {
     const struct ftrma_ctl *c = ftrma_ctl;
@@ -162,8 +162,9 @@ static int parities_admit(uint64_t version)
 }
 
 /* A checksum rank that takes a vacant seat computes the parity from its members' copies, and must
-   not read one that is being written. Both sides announce before they look: the slot its staging,
-   the checksum rank its rebuild. The side that finds the other one takes its announcement back. */
+   not read one that is being written. Both sides announce what they begin before they look at the
+   other side: the slot its staging, the checksum rank its rebuild. The side that finds the other's
+   announcement takes its own back. */
 int ftrma_admit(uint64_t version, int wait)
 {
     struct ftrma_ctl *c = ftrma_ctl;

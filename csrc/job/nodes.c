@@ -3,8 +3,8 @@
  * The agents keep the control files of all nodes equal. A process that has stored something there
  * wakes its agent, which looks for changes (ftrma_tell_agent, control.c); an agent that has stored
  * something wakes processes that sleep at the bells of the control file. The watching thread sleeps
- * in poll() instead, and so does a thread that waits for an answer from another node: descriptors
- * wake them.
+ * in poll() instead, and so does a thread that waits for an answer from another node: they are
+ * woken by descriptors.
  */
 #define _GNU_SOURCE
 #include "nodes.h"
@@ -15,12 +15,12 @@
 /* Set by ftrma_set_agent, before the watching thread begins, and when this process comes to a slot. */
 static int wake_fifo = -1;
 static int origins[2] = {-1, -1};
-/* Set by ftrma_wire_reach, the origin when this process comes to a slot. */
+/* Both are set by ftrma_wire_reach; the origin is set when this process takes over a slot. */
 static struct ftrma_origin *wire_origin;
 static struct ftrma_ledger *wire_ledger;
 
-/* Show to others that this process waits for another node, as ftrma_nap() does for this one. Who
-   holds a lock there is not known here. */
+/* Show to others that this process waits for another node, as ftrma_nap() does for waits on this
+   node. The holder of a lock on another node is not known here. */
 static uint64_t show_wait(uint32_t target, int kind, uint64_t began)
 {
     struct ftrma_proc *me = &ftrma_ctl->proc[ftrma_me];

@@ -1,5 +1,5 @@
-/* The library's communicators that a failure must revoke, so that threads that are blocked in one
- * come back. */
+/* The library's communicators that must be revoked at a failure, so that threads that are blocked
+ * in one come back. */
 #include "revoke.h"
 
 #if defined(OPEN_MPI)
@@ -11,16 +11,16 @@
 
 #include "control.h"
 
-static MPI_Comm building = MPI_COMM_NULL; /* the communicator from which the slots' world is
-                                             being taken */
+static MPI_Comm building = MPI_COMM_NULL; /* the communicator from which the slots' world is being
+                                             made */
 
-/* Communicators of this process alone that nobody uses, to be revoked one by one (ftrma_revoke_dummy). */
+/* Unused communicators of this process alone, which are revoked one by one (ftrma_revoke_dummy). */
 #define DUMMIES 16
 static MPI_Comm dummies[DUMMIES];
 static int ndummies;
 
-/* The library's communicators that the program uses, ftrma_user_world included; maker: the call
-   that made one that no repair makes anew. */
+/* The library's communicators that the program uses, ftrma_user_world included. maker: for a
+   communicator that no repair makes anew, the call that made it. */
 static struct used {
     MPI_Comm comm;
     const char *maker;
@@ -82,9 +82,9 @@ void ftrma_unregister_comm(MPI_Comm comm)
     pthread_mutex_unlock(&guard);
 }
 
-/* The watching thread wakes them: it revokes the listed ones, and a dummy now and then as long
-   as the repair lasts. A thread that still waits when the list is forgotten, or when the repair
-   ends, would wait for ever. */
+/* The watching thread wakes blocked threads: it revokes the listed communicators, and a dummy now
+   and then as long as the repair lasts. A thread that still waits when the list is forgotten, or
+   when the repair ends, would wait for ever. */
 #define RETURN_NS 1000000000u
 void ftrma_revoke_await(void)
 {
@@ -124,9 +124,9 @@ int ftrma_refill_dummies(void)
     return rc;
 }
 
-/* Open MPI 5.0 looks whether a request has failed and then goes to sleep on it; a revocation
-   between the two is slept through for ever. Revoking any other communicator wakes all sleepers
-   once more, and they look again. The watching thread calls this while a thread stays in one
+/* Open MPI 5.0 checks if a request has failed, and then goes to sleep on it. If a revocation comes
+   between the two, the thread sleeps for ever. Revoking any other communicator wakes all sleepers
+   once more, and they check again. The watching thread calls this while a thread stays in one
    call. */
 void ftrma_revoke_dummy(void)
 {
@@ -138,8 +138,9 @@ void ftrma_revoke_dummy(void)
 #endif
 }
 
-/* Open MPI 5.0.11 can hang in MPI_Comm_create_group if its parent is revoked meanwhile, though
-   all members live. So revoking waits for such a call, unless it takes longer than it could. */
+/* Open MPI 5.0.11 can hang in MPI_Comm_create_group if its parent is revoked meanwhile, though all
+   members live. So revoking waits for such a call, but no longer than the call can take when it
+   does not hang. */
 #define MAKING_NS 500000000u
 static int somebody_makes(void)
 {

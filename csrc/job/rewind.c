@@ -11,7 +11,8 @@
 void ftrma_attempt_end(void)
 {
     int index;
-    ftrma_attempt_advance(); /* first: threads of it do nothing to what comes next */
+    ftrma_attempt_advance(); /* first, so that threads of the old attempt change nothing in the next
+                                one */
     ftrma_slots_barrier_reset();
     if (ftrma_my_role(&index) == FTRMA_ROLE_SLOT)
         ftrma_comms_rewind();

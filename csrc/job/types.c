@@ -1,6 +1,6 @@
-/* Datatypes.  The predefined contiguous ones are known by a table, because asking the library for a
- * size costs more than an 8-byte put; the layouts of all others are the library's business, reached
- * by a message of this process to itself.
+/* Datatypes. The predefined contiguous ones are known by a table, because asking the library for a
+ * size costs more than an 8-byte put; the layouts of all others are known to the library alone,
+ * which is used by a message of this process to itself.
  */
 #include "types.h"
 
@@ -12,7 +12,7 @@
 #define SLICE ((size_t)1 << 30) /* bytes; an int can count up to twice as many */
 
 struct ftrma_type ftrma_types[FTRMA_TYPES];
-static MPI_Comm self = MPI_COMM_NULL; /* a communicator for messages to ourselves */
+static MPI_Comm self = MPI_COMM_NULL; /* a communicator for messages of this process to itself */
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;    /* held to make it */
 static pthread_mutex_t converting = PTHREAD_MUTEX_INITIALIZER; /* held to use it */
 
@@ -87,15 +87,16 @@ static int open_self(void)
     return rc;
 }
 
-/* 1 if the library accepts the type: it looks at a type when it sends, even nothing to nobody. */
+/* 1 if the library accepts the type. The library checks the type even in a send of no elements to
+   MPI_PROC_NULL. */
 int ftrma_usable(MPI_Datatype type)
 {
     return type != MPI_DATATYPE_NULL && !open_self()
            && !PMPI_Send(NULL, 0, type, MPI_PROC_NULL, 0, self);
 }
 
-/* Convert by a message to oneself, one thread at a time: a thread's message could meet another
-   one's receive. */
+/* Convert by a message of this process to itself, one thread at a time: otherwise a thread's
+   message could match another thread's receive. */
 int ftrma_convert(const void *from, int count, MPI_Datatype type, void *to, int to_count,
                   MPI_Datatype to_type)
 {
@@ -159,8 +160,8 @@ int ftrma_from_bytes(const void *packed, size_t bytes, void *memory, int count, 
 
 /* ---- the first bytes of a layout --------------------------------------------------------------- */
 
-/* [out] displs[i]: where in an element its packed byte i lies. The library is asked: it unpacks the
-   bytes' numbers, eight bits at a time. */
+/* Find where the bytes of an element lie: [out] displs[i] is the place of its packed byte i. To
+   find this, the library unpacks the numbers of the bytes, eight bits at a time. */
 static int find_bytes(MPI_Datatype type, size_t bytes, MPI_Aint *displs)
 {
     MPI_Aint low, span;
@@ -248,7 +249,7 @@ unsigned ftrma_predefined(MPI_Op op)
 void ftrma_progress(void)
 {
     int flag;
-    /* Before MPI is there (tests wait then) there is no library to give a turn. */
+    /* Before MPI is initialized (tests wait then) there is no library that could make progress. */
     if (!PMPI_Initialized(&flag) && flag && !open_self())
         PMPI_Iprobe(0, 0, self, &flag, MPI_STATUS_IGNORE);
 }

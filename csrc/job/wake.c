@@ -2,14 +2,14 @@
  *
  * The program's thread comes to a repair by its calls of MPI. While it waits in Python, for a
  * queue, a child or the clock, it makes none, and what it waits for may never come: a thread that
- * called MPI is gone with the failure. So the watching thread sends it a signal, which ends the
- * wait and has Python call a handler in it (ftrma/program/waking.py), as Ctrl-C does. A thread that
- * computes is left alone, as it comes with its next call, unless all that it computes is lost
- * anyway.
+ * was to provide it with calls of MPI may have ended at the failure. So the watching thread sends
+ * it a signal, which ends the wait and has Python call a handler in it (ftrma/program/waking.py),
+ * as Ctrl-C does. A thread that computes is left alone, since it comes with its next call, unless
+ * all that it computes is lost anyway.
  *
- * If no signal helps, somebody else has to end the process. So the watching thread tells, as long
- * as its program computes, in the control file, or to the supervisor of several nodes; to that it
- * also tells that the program waits.
+ * If no signal helps, another process has to end this one. So the watching thread notes in the
+ * control file that its program computes. Over several nodes it tells this to the supervisor, and
+ * also if the program waits for long.
  */
 #define _GNU_SOURCE
 #include "wake.h"
@@ -31,7 +31,7 @@
    processor. */
 #define ASLEEP_NS 200000000u
 #define LOST_NS 20000000u /* patience with a thread whose results are of no use any more */
-/* Time for an attempt that is over to end its work, such as joining threads. */
+/* Time in which an attempt that is over may end its work, such as joining threads. */
 #define DOOMED_NS 1000000000u
 #define TELL_NS 1000000000u
 
@@ -60,7 +60,8 @@ static void on_wake(int number)
 
 int ftrma_wake_by(int number, ftrma_wake_function function, uint64_t patience_ns)
 {
-    struct sigaction action = {.sa_handler = on_wake}; /* no SA_RESTART: what waits comes back */
+    struct sigaction action = {.sa_handler = on_wake}; /* no SA_RESTART: a system call that waits
+                                                          returns */
     trip = function;
     STORE(&absent_ns, patience_ns);
     STORE(&wake_signal, number);
@@ -82,7 +83,7 @@ void ftrma_wake_attend(int attends)
     STORE(&attending, attends);
 }
 
-/* 1 if the program's thread sleeps just now, or if the kernel does not tell. */
+/* 1 if the program's thread sleeps just now, or if the kernel does not say. */
 static int sleeps(void)
 {
     char text[128];
@@ -91,11 +92,11 @@ static int sleeps(void)
     if (fd >= 0)
         close(fd);
     text[n > 0 ? n : 0] = 0;
-    const char *name_end = strrchr(text, ')'); /* a name may have a parenthesis, too */
+    const char *name_end = strrchr(text, ')'); /* the name itself may have a parenthesis */
     return !name_end || (name_end[1] && name_end[2] == 'S');
 }
 
-/* Send the signal, unless the program has taken it for itself. */
+/* Send the signal, unless the program uses it itself. */
 static void wake(void)
 {
     struct sigaction now;
@@ -104,7 +105,7 @@ static void wake(void)
         pthread_kill(program, number);
 }
 
-/* 1 once `what` has been true for this long; then the time begins anew. */
+/* 1 once `what` has been true for `long_ns`; then the time begins anew. */
 static int for_long(uint64_t *since, int what, uint64_t now, uint64_t long_ns)
 {
     if (!what || !*since)
@@ -135,7 +136,7 @@ static struct found find(void)
     return now;
 }
 
-/* Wake the program's thread where it would not come by itself. */
+/* Wake the program's thread if it would not come by itself. */
 static void bring(const struct found *found, uint64_t now)
 {
     static uint64_t asleep_since, doomed_since;
@@ -148,7 +149,7 @@ static void bring(const struct found *found, uint64_t now)
         wake();
 }
 
-/* Tell others how long the program's thread computes, or waits, while it is awaited. */
+/* Tell others that the program's thread computes, or has waited for long, while it is awaited. */
 static void report(const struct found *found, uint64_t now)
 {
     static uint64_t computes_since, absent_since;

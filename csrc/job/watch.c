@@ -5,7 +5,7 @@
  * doing. The thread then does three things that are safe from any thread and may be done by several
  * processes: it marks the death, raises the alarm, and revokes the user's communicators, so that
  * threads that are blocked inside MPI come back. Over several nodes it watches the processes of its
- * own node; the alarm tells of the others, and the agent wakes this thread for that.
+ * own node; the alarm reports deaths on other nodes, and the agent wakes this thread for it.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -35,8 +35,8 @@ int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory)
     if (!copy)
         return -ENOMEM;
     /* Windows from Create are read and written across processes by process_vm_readv; where the
-       kernel restricts that to descendants, this lets the job's other processes in. It fails
-       harmlessly where there is no such restriction. */
+       kernel restricts that to descendants, this allows it to the job's other processes. Where
+       there is no such restriction, it fails without harm. */
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     ftrma_die_with_parent(); /* no process is left behind when the launcher is killed */
     ftrma_directory = copy;
@@ -53,9 +53,9 @@ int ftrma_join(struct ftrma_ctl *ctl, int proc, const char *directory)
 
 /* ---- the watching thread -------------------------------------------------------------------- */
 
-/* Ask for a relaunch: without its supervisor or launcher the job is at its end. All processes
-   are being killed, and that is no failure to be repaired: a repair would put vaults aside that
-   the next launch needs. */
+/* Ask for a relaunch, since without its supervisor or launcher the job is at its end. All processes
+   are being killed then, and their deaths must not be repaired: a repair would put vaults aside
+   that the next launch needs. */
 static void left_alone(void)
 {
     uint64_t nothing = FTRMA_NOTHING;
@@ -96,9 +96,9 @@ static struct pollfd *look_at_all(int n, int *error)
     return fds;
 }
 
-/* Wait until somebody dies, this process is woken, or it is time to look. 1: some descriptor has news.
-   The time serves alarms that are raised for another reason, and rules for a time; it is long, because a
-   program is to feel nothing of it. */
+/* Wait until a process dies, this process is woken, or it is time to check. Returns 1 if some
+   descriptor has news. The time limit serves alarms that are raised for another reason, and kill
+   rules for a time. It is long, so that the program is not slowed down. */
 static int await_news(struct pollfd *fds, int n, uint64_t revoked)
 {
     int timeout_ms = ftrma_armed & (1u << FTRMA_FAILPOINT_TIME) ? 5 : 200;
@@ -109,7 +109,8 @@ static int await_news(struct pollfd *fds, int n, uint64_t revoked)
     return found > 0;
 }
 
-/* Note who has died: the keepers first, as the others may have died because of them. */
+/* Note which processes have died: the keepers first, since the others may have died because of
+   them. */
 static void note_the_dead(struct pollfd *fds, int n)
 {
     for (int k = n; k < n + 2; k++)
@@ -126,15 +127,15 @@ static void note_the_dead(struct pollfd *fds, int n)
         }
 }
 
-/* Revoke for a new alarm all communicators in which the program's threads may be blocked;
-   [in/out] the newest alarm for which this was done. If it was done before and a thread stays in
-   one call, wake the library's sleepers once more; [in/out] the calls at the last look. */
+/* Revoke for a new alarm all communicators in which the program's threads may be blocked; [in/out]
+   the newest alarm for which this was done. If it was done before and a thread stays in one call,
+   wake the library's sleepers once more; [in/out] the number of calls at the last check. */
 static void bring_back(uint64_t alarm, uint64_t *revoked, uint64_t *last_calls)
 {
     uint64_t calls = LOAD(&ftrma_ctl->proc[ftrma_me].calls);
     uint64_t inside = calls & FTRMA_CALLS_INSIDE;
-    /* Over several nodes a revocation costs the library something: only a thread that waits in it
-       needs one. */
+    /* Over several nodes a revocation is expensive in the library, and only a thread that waits in
+       it needs one. */
     int needed = LOAD(&ftrma_ctl->nodes) == 1 || inside;
     if (alarm != *revoked && (!ftrma_pending() || (needed && ftrma_revoke_all())))
         *revoked = alarm;
@@ -180,7 +181,8 @@ int ftrma_watch(void)
     ftrma_wake_know();
     pthread_t thread;
     sigset_t all, old;
-    sigfillset(&all); /* signals belong to Python's main thread, except for errors in this one */
+    sigfillset(&all); /* Python's main thread takes all signals, except those of errors in this
+                         thread */
     for (const int *error = (const int[]){SIGSEGV, SIGBUS, SIGFPE, SIGILL, 0}; *error; error++)
         sigdelset(&all, *error);
     pthread_sigmask(SIG_SETMASK, &all, &old);

@@ -1,5 +1,5 @@
-/* Windows: the list of them, finding one and a place in it, their life across a rollback (making:
- * create.c).
+/* Windows: the list of them, the search for one and for a place in it, and what a rollback does to
+ * them. They are made in create.c.
  *
  * The memory of a window from Allocate is a file of the job in shared memory that every member
  * maps. It belongs to no process: a death unmaps nothing, survivors' views stay valid, and the
@@ -27,8 +27,8 @@
 
 static struct window *windows[FTRMA_MAX_WINDOWS];
 static int nwindows;
-static struct window *tables[2][TABLE], **table = tables[0]; /* threads look while one is made
-                                                                anew */
+static struct window *tables[2][TABLE], **table = tables[0]; /* threads search one while the other
+                                                                is made anew */
 static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER; /* held to change the table or the
                                                                list */
 /* Recursive: callbacks of attributes take it again. */
@@ -75,7 +75,7 @@ static __attribute__((noinline)) struct window *find_locked(MPI_Win handle)
     return w;
 }
 
-/* Each call of a program comes here, so only the jump stands behind the first look. */
+/* Each call of a program comes here, so the slow path is only a jump to another function. */
 struct window *ftrma_window(MPI_Win handle)
 {
     struct window *w = __atomic_load_n(&newest_found, __ATOMIC_RELAXED);
@@ -94,8 +94,8 @@ int ftrma_window_is_stale(MPI_Win handle)
     return found;
 }
 
-/* Make the other table, and use it: windows come and go rarely, and get other handles when they
-   are made again. */
+/* Make the other table anew, and use it. This is rare: windows are seldom made or freed, and get
+   other handles when they are made again. */
 static void reindex(void)
 {
     struct window **next = table == tables[0] ? tables[1] : tables[0];
@@ -178,7 +178,7 @@ const char *ftrma_window_held(void)
 
 void ftrma_window_hold(MPI_Win handle)
 {
-    if (nheld < FTRMA_MAX_WINDOWS) /* a program with more keeps one of them anyway */
+    if (nheld < FTRMA_MAX_WINDOWS) /* a program with more windows keeps one of them anyway */
         held[nheld++] = handle;
 }
 
@@ -334,8 +334,8 @@ void ftrma_windows_rewind(void)
     reindex();
     ftrma_next_ordinal = nheld = 0;
     pthread_mutex_unlock(&listing);
-    for (struct window *w; (w = left);) { /* unlocked, since callbacks of attributes may look for
-                                             windows */
+    for (struct window *w; (w = left);) { /* without the lock, since callbacks of attributes may
+                                             search for windows */
         left = w->next_left;
         ftrma_window_discard(w);
     }

@@ -2,12 +2,12 @@
  *
  * The user's program never uses the MPI library's MPI_COMM_WORLD, which also contains checksum
  * ranks and spares: every wrapper puts ftrma_user_world in its place. After a failure the world of
- * the slots is built anew: all the living shrink a duplicate of the MPI world that carries no other
- * traffic, and the slots' holders take their group from the result (2 ms with Open MPI 5.0.11).
- * Taking the group from the duplicate itself would spare the others the call, but fails with
- * MPI_ERR_PROC_FAILED as soon as the library has noticed the death. If another process dies
- * meanwhile, the watching thread revokes what is being used, everybody comes back with an error,
- * and the next round shrinks the same duplicate again.
+ * the slots is built anew: all living processes shrink a duplicate of the MPI world that carries no
+ * other traffic, and the slots' holders make the world from their group of the result (2 ms with
+ * Open MPI 5.0.11). Making it from the duplicate itself would spare the other processes the call,
+ * but fails with MPI_ERR_PROC_FAILED as soon as the library has noticed the death. If another
+ * process dies meanwhile, the watching thread revokes the communicator in use, all come back with
+ * an error, and the next round shrinks the same duplicate again.
  */
 #include <mpi.h>
 #if defined(OPEN_MPI)
@@ -22,8 +22,8 @@
 #include "types.h"
 #include "world.h"
 
-static MPI_Comm parent = MPI_COMM_NULL; /* the duplicate of the MPI world: all processes, dead
-                                           ones too */
+static MPI_Comm parent = MPI_COMM_NULL; /* the duplicate of the MPI world: all processes, even dead
+                                           ones */
 static MPI_Comm nobody = MPI_COMM_NULL; /* a communicator of this process alone, in place of a
                                            backing that is deferred */
 
@@ -72,7 +72,8 @@ int ftrma_has_ulfm(void)
 #endif
 }
 
-/* Make a communicator of the living, in an order that all share: the dead stay in `parent`. */
+/* Make a communicator of the living processes, in an order that all share. The dead stay in
+   `parent`. */
 static int living(MPI_Comm *alive)
 {
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
@@ -131,8 +132,8 @@ static int make_world(MPI_Comm alive, MPI_Comm *world)
     return rc;
 }
 
-/* The groups of all the worlds so far: the program may hold groups of processes that are dead by
-   now. */
+/* The groups of all worlds so far. They are kept since the program may hold groups of processes
+   that are dead by now. */
 #define GROUPS 256
 static MPI_Group groups[GROUPS];
 static int ngroups;
@@ -181,8 +182,8 @@ int ftrma_comm_build(uint64_t round)
         rc = living(&alive);
     if (!rc && slot) {
         ftrma_revoke_building(alive);
-        /* From here on the watching thread has us come back; before, it could have looked in
-           vain. */
+        /* From here on the watching thread ends a call that is blocked here. It cannot do so for a
+           failure that it noticed before, so check for one now. */
         rc = failed_meanwhile(round) ? MPI_ERR_OTHER : make_world(alive, &world);
         ftrma_revoke_building(MPI_COMM_NULL);
     }
@@ -196,15 +197,15 @@ int ftrma_comm_build(uint64_t round)
     ftrma_leave_call();
     if (rc)
         return failed_meanwhile(round) ? FTRMA_ALARM : rc;
-    ftrma_refill_dummies(); /* an error here is none of this repair */
+    ftrma_refill_dummies(); /* an error here does not concern this repair */
     return 0;
 }
 
 void ftrma_comm_forget(uint64_t round)
 {
     ftrma_revoke_await();
-    /* The communicators themselves are left to the library: freeing a revoked one is collective
-       in disguise.  A program leaks a few kilobytes per failure. */
+    /* The communicators themselves are not freed: freeing a revoked one is a collective call in the
+       library. So a program leaks a few kilobytes per failure. */
     ftrma_revoke_forget(round);
     ftrma_user_world = MPI_COMM_NULL;
     ftrma_derived_forget();

@@ -59,8 +59,8 @@ void ftrma_chunks_empty(struct ftrma_log *log)
     ftrma_pens[0] = ftrma_pens[1] = (struct ftrma_pen){0};
 }
 
-/* Open a log's file of [in] *size bytes, whose memory is taken, or one that is there: [out] its size. The
-   descriptor, or -errno; a file that cannot be made is removed. */
+/* Open a new file of a log, of [in] *size bytes, and allocate its memory; or open one that exists:
+   [out] its size. Returns the descriptor, or -errno; a file that cannot be made is removed. */
 static int open_file(const char *path, int create, uint64_t *size)
 {
     int fd = ftrma_open(path, O_RDWR | (create ? O_CREAT : 0));
@@ -80,8 +80,8 @@ static int open_file(const char *path, int create, uint64_t *size)
     return -error;
 }
 
-/* Make the log in a file that is mapped, and give the file its name once it is whole. 0 or an errno
-   value. */
+/* Make the log in a file that is mapped, and give the file its name once it is whole. Returns 0 or
+   an errno value. */
 static int make_log(struct ftrma_log *log, uint64_t size, const char *room, const char *path)
 {
     lay_out(log, size);
@@ -91,7 +91,7 @@ static int make_log(struct ftrma_log *log, uint64_t size, const char *room, cons
 }
 
 /* Map a log, or make one. A new one takes over the memory that the logs of an ended launch had
-   (room-S): to take it anew costs 10 to 40 ms. */
+   (room-S): allocating it anew costs 10 to 40 ms. */
 int ftrma_log_map(int slot, int create, uint64_t budget_bytes, struct ftrma_log **log)
 {
     char path[4096], room[4096];
@@ -153,7 +153,7 @@ static uint32_t *find_chunk(uint32_t *link, uint32_t chunk)
     return *link ? link : NULL;
 }
 
-/* Free the log before the spot; in the result log the prefix stays, which every attempt needs. A
+/* Free the log before the spot. In the result log the prefix stays, since every attempt needs it. A
    spot in an empty log (chunk 0) has nothing before it. */
 void ftrma_log_trim(int log, struct ftrma_spot to)
 {
@@ -169,15 +169,15 @@ void ftrma_log_trim(int log, struct ftrma_spot to)
     }
 }
 
-/* Have the marks so far lead nowhere: the records behind them in this log are gone. */
+/* Invalidate this log's spots of all marks so far: the records after them are gone. */
 void ftrma_log_lose_spots(int log)
 {
     for (int i = 0; i < 2; i++)
         ftrma_event_clock.slot->marks[i].spot[log] = (struct ftrma_spot){0};
 }
 
-/* The mark up to which the logs can be freed, or NULL: nobody reads the logs, so all before a
-   mark in force can go. */
+/* The mark in force, up to which the logs can be freed while no slot is replayed, since nobody
+   reads them then. NULL during a replay, or if there is no such mark. */
 struct ftrma_mark *ftrma_log_free_to_trim(void)
 {
     int quiet = ftrma_event_clock.mode == FTRMA_LIVE && !LOAD(&ftrma_ctl->replays);

@@ -1,5 +1,5 @@
-/* Compaction, when a slot's logs run short: it frees records that demand checkpoints of others hold
- * (demand.c), and asks for more such checkpoints. */
+/* Compaction, when a slot's logs run short: it frees the records of accesses that demand
+ * checkpoints of other slots hold (demand.c), and asks for more such checkpoints. */
 #include "compact.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "pending.h"
 #include "window.h"
 
-/* The window of a record; NULL: it has been freed. */
+/* The window of a record; NULL if the window has been freed. */
 static struct window *window_of(const struct ftrma_record *record)
 {
     struct window *w;
@@ -21,7 +21,7 @@ static struct window *window_of(const struct ftrma_record *record)
     return NULL;
 }
 
-/* The record's target among the members of the window; -1: the window is gone. */
+/* The record's target among the members of the window; -1 if the window is gone. */
 static int member_of(const struct window *w, const struct ftrma_record *record)
 {
     int t = w ? w->n - 1 : -1;
@@ -50,8 +50,8 @@ static int held(const struct ftrma_record *record)
     return record->seq <= LOAD(&c->seq) && record->event <= LOAD(&c->event);
 }
 
-/* 1 if no demand checkpoint will hold the access, only a checkpoint of all: its window is gone,
-   or the target, on another node, tells of other windows. */
+/* 1 if no demand checkpoint will hold the access, but only a checkpoint of all slots: its window is
+   gone, or the target is on another node and reports other windows. */
 static int is_orphan(const struct ftrma_record *record)
 {
     struct window *w = window_of(record);
@@ -81,7 +81,7 @@ static uint32_t compact_chunk(uint32_t chunk, uint64_t since)
     uint32_t kept = 0, fill = ftrma_log->chunk[chunk].fill, size;
     for (uint32_t at = 0; at < fill; at += size) {
         const struct ftrma_record *record = (const struct ftrma_record *)(const void *)(data + at);
-        int damaged = !ftrma_is_record(record, fill - at); /* whoever replays finds it */
+        int damaged = !ftrma_is_record(record, fill - at); /* whoever replays it finds the damage */
         size = damaged ? fill - at : (uint32_t)ftrma_record_size(record->bytes);
         if (!damaged && (record->event <= since || held(record)))
             continue;
@@ -127,10 +127,11 @@ int ftrma_compact_puts(uint64_t since)
 
 /* ---- asking --------------------------------------------------------------------------------- */
 
-#define LEAST_SHARE 16 /* part of the budget; to free less makes no sense */
+#define LEAST_SHARE 16 /* part of the budget; freeing less is not worth it */
 
-/* Ask the slot with the largest share of the logs, and those with nearly as much: if all do the
-   same, they then checkpoint at one time and do not hold each other up one after the other. */
+/* Ask the slot with the largest share of the logs, and those with nearly as much, for demand
+   checkpoints. If all slots do the same work, they then checkpoint at one time instead of delaying
+   each other one after the other. */
 void ftrma_demand_ask(void)
 {
     static int asked = -1;

@@ -1,37 +1,40 @@
 /* Demand checkpoints: when logs run short, one slot checkpoints on its own and its share of them is
  * freed (section 6.2).
  *
- * Where.  A demand checkpoint lies beside the slot's result log, and both count as held by the checksum
- * rank of its group.  A rollback of all needs the committed version, which stays as it is; a replay of
- * this slot starts from the newer of the two checkpoints.
+ * Place. A demand checkpoint lies beside the slot's result log, and both count as held by the first
+ * checksum rank of its group. A rollback of all slots needs the committed version, which stays as
+ * it is. A replay of this slot starts from the newer of the two checkpoints.
  *
- * Nobody waits.  The slot copies its parts inside a safepoint, while others go on accessing them.  First
- * it reads the number S of accesses to each part so far, then for each origin the number E of its last
- * complete event.  An access with number s in event i is *held* by the copy if s <= S and i <= E.  A
- * replay applies all other accesses again.  If their bytes had come already, this is harmless, since
- * records hold the bytes after the access and are applied in order:
+ * Nobody waits. The slot copies its parts inside a safepoint, while others go on accessing them.
+ * First it reads the number S of accesses to each part so far, then for each origin the number E of
+ * its last complete event. An access with number s in event i is *held* by the copy if s <= S and i
+ * <= E. A replay applies all other accesses again. This is harmless if their bytes are in the copy
+ * already, since records hold the bytes after the access and are applied in order:
  *
  * - If A comes before B, both to the same bytes, and B is held, so is A: B took its number before S was
  *   read, A was complete before B took its number, and E is read after S.  (Between atomics
  *   `atomic_done` says so, which is set before the next one can begin.)
- * - A synchronization of the origin after A orders the owner's stores behind A, so A's event was
- *   complete when E was read: A is held, and does not overwrite them.
- * - An access that began behind the safepoint read a larger clock (event.h) and is replayed as ever.
+ * - If the owner's stores come after A, a synchronization of the origin after A has ordered them
+ *   so. Then A's event was complete when E was read: A is held, and does not overwrite the stores.
+ * - An access that began after the safepoint read a larger clock (event.h) and is replayed as
+ *   always.
  *
- * A slot that logs reads S and E beside the window's other words for the pair, and frees the held
- * records.  S and E are stored once the checkpoint is in force, and only grow: if a slot reads a mixture
- * of older and newer ones, the newer checkpoint holds what it frees.
+ * A slot that has logged accesses finds S and E beside the window's other words for the pair, and
+ * frees the records of held accesses. S and E are stored once the checkpoint is in force, and only
+ * grow: even if a slot reads a mixture of older and newer ones, the newer checkpoint holds all that
+ * it frees.
  *
- * Over several nodes.  The agent does the accesses of other nodes, one request at a time.  So a scan of
- * the agent follows S: after it all accesses with s <= S are in memory, and the event need not be known:
- * E is infinite.  If an agent leaves a request half done, the next agent does it again, with a larger
- * number.  If that happens while the slot copies, the copy does not count, since it may have half of a
- * sum; one more scan shows it, because the next agent makes that.  All puts of the slot itself are at
- * their targets before it begins: a replay would not send them again.
+ * Over several nodes. The agent does the accesses of other nodes, one request at a time. So the
+ * slot awaits a scan of the agent after it has read S: then all accesses with s <= S are in memory,
+ * and the event need not be known, so E is infinite. If an agent leaves a request half done, the
+ * next agent does it again, with a larger number. If that happens while the slot copies, the copy
+ * does not count, since it may have half of a sum. One more scan shows this, because the next agent
+ * makes it. All puts of the slot itself are at their targets before it begins, since a replay would
+ * not send them again.
  *
- * S alone goes to the other nodes, in the slot's words of the control file.  The wire could not take it:
- * its requests are counted, and a replay would have to send them again.  Each window has one word, so
- * that name and number are one store.
+ * S alone goes to the other nodes, in the slot's words of the control file. It cannot go over the
+ * wire: the wire's requests are counted, and a replay would have to send them again. Each window
+ * has one word there, so that the window's name and the number are one store.
  */
 #include "chunks.h"
 #include "control.h"
@@ -57,8 +60,8 @@ static int is_elsewhere(int slot)
     return ftrma_ctl->nodes > 1 && ftrma_node_of(slot) != ftrma_node_here();
 }
 
-/* The number of agents that this node has had: a new one may have begun while the old one was
-   amid a request. */
+/* The number of agents that this node has had. A new one may have begun after the old one died in
+   the middle of a request. */
 static uint64_t agents_so_far(void)
 {
     struct ftrma_ledger *ledger = ftrma_wire_ledger();
@@ -84,7 +87,7 @@ static uint64_t agents; /* agents so far, when the newest one was begun */
 uint64_t ftrma_demand_begin(int overwrite, uint64_t *cut)
 {
     struct ftrma_slot *s = ftrma_event_clock.slot;
-    /* The number after the one in force, even if that number was begun before. */
+    /* The number after the one in force, even if a checkpoint of that number was begun before. */
     uint64_t number = (s->demand ? s->demand : s->demands) + 1, *at = cut + ftrma_ctl->nslots;
     struct window *w;
     if (!ftrma_logs() || LOAD(&ftrma_ctl->replays))
@@ -162,8 +165,8 @@ int ftrma_demand_end(const uint64_t *cut)
     const struct ftrma_mark *mark = ftrma_mark_demand(s->demands);
     if (ftrma_tracing)
         trace_demand(s->demands, mark, cut);
-    ftrma_break(FTRMA_BROKEN_DEMAND); /* first: the others free what the new one holds once it is
-                                         in force */
+    ftrma_break(FTRMA_BROKEN_DEMAND); /* first, since the others free what the new one holds once it
+                                         is in force */
     STORE(&s->demand, s->demands);
     show(cut);
     ftrma_trim_results(mark->spot[FTRMA_RESULTS]);

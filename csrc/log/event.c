@@ -1,4 +1,4 @@
-/* Events that Python begins and ends; the barrier and the end of all slots. */
+/* Events that Python begins and ends; the barrier of all slots, and the end of their programs. */
 #include "event.h"
 
 #include "alarm.h"
@@ -32,7 +32,7 @@ int ftrma_flags_of(int what)
 
 /* ---- barrier and end of all slots ----------------------------------------------------------- */
 
-/* The first slot that has not arrived; -1: all have. */
+/* The first slot that has not arrived; -1 if all have. */
 static int who_lacks(void)
 {
     for (uint32_t s = 0; s < ftrma_ctl->nslots; s++)
@@ -41,7 +41,8 @@ static int who_lacks(void)
     return -1;
 }
 
-/* Each word has one writer and an absolute value: arriving once more changes nothing. */
+/* Each word has one writer, which stores the number of the barrier: arriving once more changes
+   nothing. */
 int ftrma_slots_barrier(void)
 {
     struct ftrma_ctl *c = ftrma_ctl;
@@ -76,8 +77,9 @@ static int has_finished(int proc)
     return LOAD(&ftrma_ctl->proc[proc].finished) == LOAD(&ftrma_ctl->attempt);
 }
 
-/* If a framework is told of deaths, the dead are not awaited, and spares that live run the program,
-   too. [out] *lacks: the first slot that has not finished. */
+/* 1 if all slots have finished. If a framework is told of deaths, the dead are not awaited, but
+   living spares are, since they run the program, too. [out] *lacks: the first slot that has not
+   finished. */
 static int all_finished(int *lacks)
 {
     const struct ftrma_roles *roles = ftrma_roles(ftrma_ctl);
@@ -96,14 +98,14 @@ static int all_finished(int *lacks)
 }
 
 /* A barrier alone would not do: a slot that sees a failure while it waits would stay for the
-   repair, and one that sees the last slot arrive would leave. The alarm itself decides: it
-   becomes either the next round or the end. A process that died in here counts for nothing; its
+   repair, and one that sees the last slot arrive would leave. The alarm itself decides: it becomes
+   either the next round or the end. The arrival of a process that died in here does not count: its
    replacement has to come here, too, so that the program's last writes are made. */
 int ftrma_end(void)
 {
     struct ftrma_bell *bell = &ftrma_ctl->barrier;
     int rc = ftrma_sync_begin(FTRMA_WHAT_END, -1, -1, 0);
-    if (rc == 1) /* the dead process had gone on behind this, or the job would be over */
+    if (rc == 1) /* the dead process went on after this event: otherwise the job would be over */
         ftrma_refuse("its program ended earlier when it was executed again");
     if (rc)
         return FTRMA_ALARM;

@@ -10,8 +10,8 @@
 
 static ftrma_full_function full; /* set once by ftrma_set_full, before the program runs */
 static int wanted_logging; /* FTRMA_LOG_* that the user asked for */
-/* Chunks taken in this attempt, and up to the last safepoint; the most between two safepoints
-   lately; the number of safepoints so far. */
+/* Chunks taken in this attempt so far, and up to the last safepoint; the most that were taken
+   between two safepoints lately; the number of safepoints so far. */
 static struct {
     uint32_t taken, before, step, safepoints;
 } pace;
@@ -26,7 +26,7 @@ void ftrma_log_configure(int what)
     wanted_logging = what;
 }
 
-/* Stop logging; no checkpoint of this attempt begins it again. */
+/* Stop logging. No checkpoint of this attempt begins it again. */
 void ftrma_log_stop(void)
 {
     wanted_logging = ftrma_event_clock.logging = FTRMA_LOG_NONE;
@@ -58,8 +58,9 @@ void ftrma_log_step(void)
         pace.step = step > pace.step ? step : pace.step - (pace.step - step) / 8;
 }
 
-/* Chunks that may be used before a slot is asked for a checkpoint. It answers at its next
-   safepoint, so as many are left as two steps take: an eighth at least, half at most. */
+/* Chunks that may be used before a slot is asked for a checkpoint. The slot answers at its next
+   safepoint, so as many chunks are left free as two steps take: an eighth of all at least, half at
+   most. */
 static uint32_t enough(void)
 {
     uint32_t n = ftrma_log->nchunks, left = 2 * (pace.step + 1);
@@ -67,7 +68,8 @@ static uint32_t enough(void)
     return pace.safepoints > 1 && left < n / 2 ? n - left : n / 2;
 }
 
-/* Free what can be freed, or have a slot checkpoint: the budget runs short. */
+/* Free all records that can be freed, since the budget runs short. If that is too little, ask a
+   slot for a checkpoint. */
 static void reclaim(void)
 {
     static uint64_t compacted; /* hash of the checkpoints for which the log was compacted last */
@@ -78,8 +80,8 @@ static void reclaim(void)
     uint64_t seen = ftrma_mix(ftrma_mix(mark->version, LOAD(&ftrma_ctl->attempt)), ftrma_held_so_far());
     if (seen != compacted) {
         compacted = ftrma_compact_puts(mark->events) ? seen : 0;
-        ftrma_log_lose_spots(FTRMA_PUTS); /* readers find their place by the events in the
-                                             records, too */
+        ftrma_log_lose_spots(FTRMA_PUTS); /* readers find their place by the events in the records
+                                             instead */
         ftrma_log_note_use();
     }
     if (ftrma_log->used >= enough())
@@ -119,7 +121,7 @@ static void run_over(void)
     ftrma_log_tell_full(0);
 }
 
-/* Copy a payload as ftrma_copy_past does; returns its sum. */
+/* Copy a payload as ftrma_copy_past does. Returns its sum. */
 static uint64_t copy(char *to, const char *from, size_t n, char *also, int both)
 {
     uint32_t crc = 0;

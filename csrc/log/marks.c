@@ -1,5 +1,5 @@
-/* Marks: the places in both logs to which versions belong; the beginning of logs, and going on with
- * them. */
+/* Marks: the places in both logs to which versions belong. Also here: how logs begin, and how a
+ * replacement goes on with them. */
 #include "marks.h"
 
 #include <stdio.h>
@@ -110,8 +110,8 @@ void ftrma_log_start(uint64_t version)
         ftrma_trace_note(FTRMA_WHAT_ROLLBACK, version, 0);
 }
 
-/* Trace the mark: a record for each window, with the number of the last access to its part; of a
-   slot that waits for no other, one without a window. */
+/* Trace the mark: a record for each window, with the number of the last access to its part. For a
+   mark of one slot alone there is one record, without a window. */
 static void trace_mark(uint64_t version, int alone)
 {
     struct window *w;
@@ -141,7 +141,8 @@ void ftrma_log_mark(uint64_t version, int alone)
     if (!t->on)
         return;
     int resumed = t->logging == FTRMA_LOG_NONE && ftrma_log_wanted() != FTRMA_LOG_NONE;
-    if (resumed) { /* records from before logging ended are of no use; all but the prefix goes */
+    if (resumed) { /* records from before logging ended are of no use; all but the prefix is
+                      freed */
         for (int log = 0; log < 2; log++) {
             ftrma_log_trim(log, here(log));
             ftrma_log_lose_spots(log);

@@ -1,9 +1,9 @@
-/* Pending records: puts to other nodes return before they have taken effect, and only then their
- * clock and seq are known.
+/* Pending records: puts to other nodes return before they have taken effect, and their clock and
+ * seq are known only once they have.
  *
  * Any moment between the call and its flush is as good as another (event.h), so the agent reads
  * both when it copies the bytes, and the acknowledgement brings them. Until then the record lies in
- * the log without them. Nobody reads it before, since a repair begins with a flush of everything.
+ * the log without them. Nobody reads it earlier, since a repair begins with a flush of everything.
  *
  * A put of many bytes is several messages. Its records get the clock and seq of the last one.
  */
@@ -21,11 +21,12 @@
 #define OPEN UINT64_MAX
 
 struct put {
-    struct ftrma_spot from; /* the records of the put begin here, all of this event */
+    struct ftrma_spot from; /* the records of the put begin here; all are of one event */
     uint64_t event, number;
 };
 
-/* The pending puts toward each slot, in the order of the calls; told: the newest clock and seq. */
+/* The pending puts toward each slot, in the order of the calls. told: the newest clock and seq that
+   an acknowledgement brought. */
 static struct toward {
     struct put *puts;
     size_t first, n, room;
@@ -44,9 +45,9 @@ static void fill_in(int target, const struct put *p, uint64_t clock, uint64_t se
                                   .head = ftrma_log->head[FTRMA_PUTS]};
     const struct ftrma_record *found;
     while ((found = ftrma_log_next(&reader)) && found->event == p->event) {
-        struct ftrma_record *record = (struct ftrma_record *)(uintptr_t)found; /* the record lies
-                                                                                  in the own log,
-                                                                                  which is
+        struct ftrma_record *record = (struct ftrma_record *)(uintptr_t)found; /* the record lies in
+                                                                                  this slot's own
+                                                                                  log, which is
                                                                                   writable */
         if (record->target != target || record->clock != FTRMA_UNKNOWN)
             continue;

@@ -1,21 +1,22 @@
 /* Replay: a dead slot's replacement executes the program again up to the horizon.
  *
- * Modes.  A replay from the beginning of an attempt is in REPLAY mode until the first event above the
- * horizon.  A replay from a checkpoint has three phases.  First it passes the prefix, which every
- * attempt passes up to the last protect(): the retained beginning of the result log answers.  Then it
- * goes to the checkpoint's place in PROLOGUE mode: it passes over synchronization, and refuses a call
- * that needs an answer.  There it is anchored, and in REPLAY mode from then on.
+ * Modes. A replay from the beginning of an attempt is in REPLAY mode until the first event above
+ * the horizon. A replay from a checkpoint has three phases. First it passes through the prefix, the
+ * calls up to the last protect(), which every attempt makes: the retained beginning of the result
+ * log has their answers. Then it goes to the checkpoint's place in PROLOGUE mode: it passes over
+ * synchronization, and fails at a call that needs an answer. At that place it is anchored, and is
+ * in REPLAY mode from then on.
  *
  * Incoming accesses are those that the other slots have logged since the mark, and the slot's own
- * atomics on its own part, in the order of (clock, seq).  This order keeps every order between them:
+ * atomics on its own part, in the order of (clock, seq). This order keeps every order between them:
  * an access that happens before another one read the clock no later and took its number before it;
- * atomics do both under the lock that serializes them.  An own atomic is applied when its event is
- * replayed, and holds back all accesses behind it: those that must be visible to a local access before
- * that event have smaller numbers.
+ * atomics do both under the lock that serializes them. The slot's own atomic is applied when its
+ * event is replayed, and holds back all accesses after it. This is right, since accesses that must
+ * be visible to a local access before that event have smaller numbers.
  *
- * Exact or not at all.  Nothing leaves this process before it goes live, and it goes live only if
+ * Exact or not at all. Nothing leaves this process before it goes live, and it goes live only if
  * the hash over all its events agrees with the one of the dead process, and all answers have been
- * used.  Otherwise everybody goes back to the checkpoint.
+ * used. Otherwise all slots go back to the checkpoint.
  */
 #define _GNU_SOURCE
 #include "replay.h"
@@ -49,15 +50,15 @@ struct incoming {
 static struct {
     struct ftrma_mark mark;
     uint64_t version, demand; /* the version or demand checkpoint of the mark */
-    uint64_t horizon, limit; /* the last event to replay; and that of this phase */
+    uint64_t horizon, limit; /* the last event to replay, and the last one of this phase */
     int in_prefix;           /* 1 in the phase before the last protect() */
     int synchronized;        /* in PROLOGUE: synchronization was passed over */
     struct ftrma_answers answers; /* the results that are still to be used */
     struct incoming *list;
     size_t n, room, next;
-    int passive; /* 1: during this event the slot may look at its part while others may put there */
+    int passive; /* 1: during this event the slot may read its part while others may put there */
     int looked;  /* 1: another slot's access was applied after such an event */
-    int outside; /* 1: a record is of no place in the slot's part */
+    int outside; /* 1: the place of a record is outside of the slot's part */
     struct ftrma_log **views;
     uint8_t *image;
     uint64_t image_bytes;
@@ -87,8 +88,8 @@ static int refuse(const char *reason)
     return ftrma_code_unwind;
 }
 
-/* Refuse a replay that differs. No log tells by which of its looks a slot has found what another
-   one put there. */
+/* Refuse a replay that differs from the first execution. If the slot read its part while others put
+   there, that may be the reason: no log tells which of its reads found the new bytes. */
 static int different(void)
 {
     char why[300];
@@ -121,7 +122,8 @@ struct cut {
     uint64_t n;
 };
 
-/* Collect the records of slot `source` with events after..until that are not in the checkpoint. */
+/* Collect the records of slot `source` with events after..until whose accesses the checkpoint does
+   not hold. */
 static int collect(struct ftrma_reader from, int source, int slot, int kind, uint64_t after,
                    uint64_t until, struct cut cut)
 {
@@ -132,7 +134,7 @@ static int collect(struct ftrma_reader from, int source, int slot, int kind, uin
             continue;
         if (record->order != ftrma_record_order(record))
             return -EBADMSG;
-        if (ftrma_cut_holds(cut.words, cut.n, record, source)) /* it looks at `seq` */
+        if (ftrma_cut_holds(cut.words, cut.n, record, source)) /* it compares `seq` */
             continue;
         if (replay.n == replay.room) {
             size_t more = replay.room ? 2 * replay.room : 1024;
@@ -164,7 +166,7 @@ int ftrma_replay_view(int slot, int wanted)
     return wanted ? ftrma_log_view(slot, view) : 0;
 }
 
-/* Free all but the views of logs, which the repair has opened. */
+/* Free all memory of the replay but the views of logs, which the repair has opened. */
 static void forget(void)
 {
     struct ftrma_log **views = replay.views;
@@ -179,16 +181,15 @@ static void find_horizon(struct ftrma_slot *slot)
 {
     if (slot->atomic_done == slot->events + 1)
         slot->events++;
-    if (slot->events < replay.mark.events) { /* the process died in the safepoint in which the
-                                                mark is */
+    if (slot->events < replay.mark.events) { /* the process died in the safepoint of the mark */
         slot->events = replay.mark.events;
         slot->hash[slot->events & 1] = replay.mark.hash;
     }
     replay.horizon = slot->events;
 }
 
-/* Trace the beginning and the end of the replay: even if it fails, its events are judged by
-   that. */
+/* Trace the beginning and the end of the replay: a reader judges its events by these records, even
+   if it fails. */
 static void trace_replay(void)
 {
     struct ftrma_trace_record record = {
@@ -291,11 +292,11 @@ static int go_live(void)
     ftrma_trace_note(FTRMA_WHAT_RECOVERY, 0, 0);
     ftrma_log_resume(end);
     t->slot->hash[t->events & 1] = t->hash;
-    STORE(&t->slot->put, 0); /* the put's record is gone */
+    STORE(&t->slot->put, 0); /* the record of the put is gone */
     t->ended = t->clock;
     t->mode = FTRMA_LIVE;
     t->logging = ftrma_log_wanted();
-    t->first = replay.mark.events + 1; /* unless the slot is past that event */
+    t->first = replay.mark.events + 1; /* unless the slot is after that event */
     ftrma_break(FTRMA_BROKEN_RECOVERED);
     forget();
     for (uint32_t s = 0; s < ftrma_ctl->nslots && replay.views; s++)
@@ -339,8 +340,8 @@ int ftrma_replay_anchor(void)
     return ftrma_event_clock.mode == FTRMA_PROLOGUE ? anchor() : 0;
 }
 
-/* Anchor the replay at a data access before the first safepoint: the program comes from
-   protect() straight into the step behind the checkpoint, if this is that step's first event. */
+/* Anchor the replay at a data access before the first safepoint: if this is the first event of the
+   step after the checkpoint, the program has come from protect() straight into that step. */
 static int anchor_here(void)
 {
     struct ftrma_event_clock *t = &ftrma_event_clock;

@@ -1,5 +1,5 @@
-/* Windows in recovery: logged accesses are written to the own part, and counters come with a
- * checkpoint. */
+/* Windows in recovery: logged accesses are written to the slot's own part, and counters are
+ * restored from a checkpoint. */
 #include "restore.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ int ftrma_window_apply(const struct ftrma_record *record)
             memcpy(base + record->at, record + 1, record->bytes);
             return 1;
         }
-    return 1; /* the window is freed again already: nobody will look */
+    return 1; /* the window is freed again already: nobody will read it */
 }
 
 /* ---- counters ------------------------------------------------------------------------------- */

@@ -8,8 +8,8 @@
  *
  * Counting is one store, which is made before the call returns, as a record would be: `last` is
  * written first, and a reader ignores all above the horizon. The log does not tell in which event
- * between the first and the last each result came; a replay makes the same calls, or is found out
- * by the hash over all of them.
+ * between the first and the last each result came. A replay makes the same calls, or the hash over
+ * all of them reveals that it does not.
  *
  * A record repeats nothing from before a mark, since a reader begins there and all before it is
  * freed.
@@ -49,7 +49,7 @@ void ftrma_results_break(void)
     told.run = NULL;
 }
 
-/* Append a record. Its place in the log; NULL if it is not there, or in pieces. */
+/* Append a record. Returns its place in the log; NULL if it is not there, or is in pieces. */
 static struct ftrma_record *append(const struct ftrma_record *record, const void *bytes, size_t size)
 {
     const struct ftrma_pen *pen = &ftrma_pens[FTRMA_RESULTS];
@@ -74,8 +74,8 @@ static uint64_t *call_of(uint64_t event)
     return &told.newest[(call >> 48) % FTRMA_REACH];
 }
 
-/* The distance to the result that this one may repeat: that of the newest result of such a call;
-   if there is none, that of the last result of all. */
+/* The distance to the result that this one may repeat: the newest result of such a call or, if
+   there is none, the last result of all. */
 static uint64_t candidate(uint64_t event)
 {
     uint64_t *newest = call_of(event);

@@ -1,5 +1,6 @@
 /* Writing the trace. A record is one write to a file of this process, or to a stream that somebody
- * reads, so that all that ended before a SIGKILL is there. Tracing is for looking, not for speed. */
+ * reads, so that all events that ended before a SIGKILL are in the trace. Tracing is made for
+ * inspection, not for speed. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -21,13 +22,13 @@ _Static_assert(sizeof(struct ftrma_trace_record) == 144, "the reader relies on i
 struct ftrma_trace_record ftrma_trace;
 int ftrma_tracing;
 
-/* Shared memory that a trace leaves to the job, and bytes between two looks at it. */
+/* Shared memory that a trace leaves to the job, and bytes between two checks of it. */
 #define RESERVE (64u << 20)
 #define LOOK (1u << 16)
 
 static int file = -1, own_slot = -1;
 static int bounded;    /* the file lies in shared memory; else it is a stream */
-static size_t written; /* bytes since the last look */
+static size_t written; /* bytes since the last check */
 static pthread_mutex_t writing = PTHREAD_MUTEX_INITIALIZER;
 
 int ftrma_trace_open(const char *path)
@@ -57,7 +58,7 @@ static int has_room(void)
     return (uint64_t)room.f_bavail * room.f_frsize >= (whole / 8 < RESERVE ? whole / 8 : RESERVE);
 }
 
-/* Write no more. A file that nobody may write tells its reader that records are missing. */
+/* Stop writing. The file is made unwritable, which tells its reader that records are missing. */
 static void stop(void)
 {
     ftrma_tracing = 0;
@@ -65,7 +66,7 @@ static void stop(void)
         (void)fchmod(file, S_IRUSR);
 }
 
-/* Write bytes. A stream may take a record in parts. A lack of room costs the trace, but not the
+/* Write bytes. A stream may take a record in parts. If room lacks, the trace ends, but not the
    program. */
 static void append(const char *bytes, size_t n)
 {
@@ -98,7 +99,7 @@ void ftrma_trace_write(struct ftrma_trace_record *record)
     append((const char *)record, sizeof *record);
 }
 
-/* Tell that the program has made calls since the last event that the trace does not follow. */
+/* Record that the program has made calls since the last event that the trace does not follow. */
 static void write_messages(void)
 {
     struct ftrma_trace_record record = {
