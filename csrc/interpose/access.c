@@ -1,7 +1,7 @@
 /* Puts and gets on protected windows.
  *
- * Contiguous predefined types take the fast path.  Everything else goes through a packed copy made
- * by the library's own datatype engine (a message to oneself).
+ * Contiguous predefined types take the fast path. Everything else goes through a packed copy, which
+ * the library's own datatype engine makes (by a message of the process to itself).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -28,7 +28,7 @@ int ftrma_access_check(struct window *w, const char *call, int place, int target
     return MPI_SUCCESS;
 }
 
-/* Count the packed bytes of a layout: [out] *bytes. An MPI code. */
+/* Count the packed bytes of a layout: [out] *bytes. Returns an MPI code. */
 static int count_bytes(struct window *w, const char *call, int count, MPI_Datatype type,
                        size_t *bytes)
 {
@@ -39,7 +39,8 @@ static int count_bytes(struct window *w, const char *call, int count, MPI_Dataty
     return ftrma_packed_bytes(count, type, bytes);
 }
 
-/* Cut the side that receives, which may have more room than the bytes that come. An MPI code. */
+/* Cut the side that receives, which may have more room than the bytes that come. Returns an MPI
+   code. */
 static int make_equal(struct window *w, const char *call, struct ftrma_sides *s, int from_target,
                       size_t bytes, size_t target_bytes)
 {
@@ -150,16 +151,17 @@ int ftrma_access_learn(const struct reach *r, void *origin, int count, MPI_Datat
 
 /* ---- put and get ---------------------------------------------------------------------------- */
 
-/* 1 if a put that was done is made again in a replay: to the own part, whose memory died with
-   the process; or to another node, since it may have died in the send buffer (farbytes.c knows). */
+/* 1 if a put that was done is made again in a replay: to the slot's own part, whose memory was lost
+   with the process; or to another node, since it may have been lost in the send buffer (farbytes.c
+   decides). */
 static inline int must_repeat(const struct reach *r, int skip)
 {
     return skip == 1 && ftrma_event_clock.mode == FTRMA_REPLAY
            && (r->target == r->w->me || is_far(r->w, r->target));
 }
 
-/* Large pieces of a large part have left the caches before they are read; the edges of a grid,
-   for instance, have not. Measured: the gain is there from 64 KiB on. */
+/* Large pieces of a large part have left the caches before they are read, unlike, for instance, the
+   edges of a grid, so they are copied past the caches. Measured: this gains from 64 KiB on. */
 #define LARGE_PART ((size_t)16 << 20)
 #define LARGE_PUT ((size_t)64 << 10)
 
@@ -297,7 +299,7 @@ static int get(struct window *w, void *origin, int count, MPI_Datatype type, int
 
 int ftrma_interposed(void)
 {
-    /* mpi4py binds to the first MPI_Put of the global scope: this is 1 if that is ours. */
+    /* mpi4py binds to the first MPI_Put of the global scope: this is 1 if that is ftrma's. */
     return dlsym(RTLD_DEFAULT, "MPI_Put") == (void *)(uintptr_t)MPI_Put;
 }
 

@@ -74,8 +74,8 @@ static int fetch_old(const struct accumulation *a)
     return rc;
 }
 
-/* 1 if the target is on another node, and the elements lie one behind the other on both sides:
-   then the agent can do it. */
+/* 1 if the target is on another node, and the elements are contiguous on both sides: then the agent
+   can do the access. */
 static int is_plain(const struct accumulation *a)
 {
     const struct ftrma_sides *s = &a->change;
@@ -128,10 +128,10 @@ static int change(const struct accumulation *a)
     return rc;
 }
 
-/* The library judges operations by itself, without an element. */
+/* The library checks the operation, in a call without an element. */
 int ftrma_check_op(struct window *w, const char *call, MPI_Op op, MPI_Datatype element, int fetch)
 {
-    /* The operation and type that were right the last time; both are predefined, so nobody frees
+    /* The operation and type that were accepted the last time. Both are predefined, so nobody frees
        them. */
     static _Thread_local MPI_Op last_op __attribute__((tls_model("initial-exec")));
     static _Thread_local MPI_Datatype last __attribute__((tls_model("initial-exec")));
@@ -170,7 +170,7 @@ int ftrma_accumulate(struct window *w, const char *call, const void *origin, int
                      MPI_Datatype result_type, int target, MPI_Aint disp, int target_count,
                      MPI_Datatype target_type, MPI_Op op)
 {
-    if (op == MPI_NO_OP) { /* the origin does not count */
+    if (op == MPI_NO_OP) { /* the origin's bytes are ignored */
         count = target_count;
         type = target_type;
     }

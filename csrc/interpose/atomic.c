@@ -1,5 +1,5 @@
 /* Atomics of one element on protected windows: Fetch_and_op and Compare_and_swap. Each is answered
- * from the log; or it is done under the part's lock, and its old value, in `result`, is logged. */
+ * from the log, or it is done under the part's lock, and its old value, in `result`, is logged. */
 #include <stdlib.h>
 
 #include "accumulate.h"
@@ -46,7 +46,8 @@ static int element_end(const struct reach *r, struct change *c, char *owned, MPI
     return rc;
 }
 
-/* Put nothing back that is unchanged: its owner may have stored there meanwhile. */
+/* Drop the copy of an unchanged element, so that it is not written back: its owner may have stored
+   there meanwhile. */
 static void forget(char **owned)
 {
     free(*owned);

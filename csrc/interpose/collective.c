@@ -1,8 +1,8 @@
-/* The blocking collective calls that move data, on communicators that are ours.
+/* The blocking collective calls that move data, on communicators that ftrma implements.
  *
  * They are made of exchanges (exchange.c) instead of the library's messages; on other communicators
- * they are the library's own, guarded as any other call is (calls.py).  The calls that also compute
- * are in reduction.c.
+ * the library's own calls are made, guarded like any other call (calls.py). The calls that also
+ * compute are in reduction.c.
  *
  * A slot's stream has the bytes that it sends to all (Bcast, Gather, Allgather).  If each slot gets
  * other bytes (Scatter, Alltoall), it is a table of n + 1 offsets and then one part for each slot; a
@@ -18,7 +18,8 @@
 /* The user's memory on one side of a call: one block for all, or one for each slot. */
 struct side {
     char *base;
-    const int *counts, *displs; /* of the blocks; NULL: count elements each, one behind the other */
+    const int *counts, *displs; /* of the blocks; NULL: `count` elements each, one block after the
+                                   other */
     int count, blocks;
     MPI_Datatype type;
     int copied;                 /* 1: even contiguous data is copied, since it will be
@@ -63,7 +64,7 @@ static char *block_at(const struct side *s, int block)
     return s->base + elements * s->layout.extent;
 }
 
-/* Check one side and find its pieces, in memory of the user or in a packed copy. */
+/* Check one side and find its pieces, in the user's memory or in a packed copy. */
 static int open_side(struct side *s, struct ftrma_piece *pieces)
 {
     if (!s)
@@ -119,7 +120,7 @@ static int unpack_side(struct side *s, const struct move *m)
     return rc;
 }
 
-/* Accept `bytes` that have come for a piece: it has no more than these from now on. */
+/* Accept `bytes` that have come for a piece, which is cut to these from now on. */
 static size_t accept(struct move *m, struct ftrma_piece *piece, size_t bytes)
 {
     m->truncated |= bytes > piece->bytes;
@@ -141,8 +142,7 @@ static int take(struct ftrma_transfer *t, const struct ftrma_area *a, size_t lo,
                        end - begin);
 }
 
-/* Learn the number of rounds, if the lengths of streams are not known: as many as their senders
-   say. */
+/* Learn the number of rounds from the senders, if the lengths of streams are not known. */
 static int learn_rounds(struct ftrma_transfer *t)
 {
     uint64_t most = t->rounds;
@@ -167,7 +167,8 @@ static int deliver(struct ftrma_transfer *t, size_t lo, size_t hi)
         if (rc)
             break;
         if (a && !t->round && a->rounds > t->rounds)
-            t->rounds = a->rounds; /* there are more bytes than room: let them pass */
+            t->rounds = a->rounds; /* more bytes come than there is room for: go through their
+                                      rounds, too */
         size_t from = 0, to = a ? a->bytes : now->in[s].bytes, mine = (size_t)ftrma_rank() * sizeof *now->table;
         if (m->personal) {
             rc = take(t, a, lo, hi, mine, mine + sizeof now->bounds[s], now->bounds[s]);
@@ -182,7 +183,7 @@ static int deliver(struct ftrma_transfer *t, size_t lo, size_t hi)
     return rc;
 }
 
-/* Copy this slot's part for itself, which does not travel. */
+/* Copy this slot's part for itself, which is not sent. */
 static void keep_own(struct move *m, const struct ftrma_piece *own)
 {
     size_t n = accept(m, &m->now->in[ftrma_rank()], own->bytes);
@@ -190,7 +191,7 @@ static void keep_own(struct move *m, const struct ftrma_piece *own)
         memcpy(m->now->in[ftrma_rank()].at, own->at, n);
 }
 
-/* Open both sides and pack what goes out. Personal parts go behind a table of their offsets. */
+/* Open both sides and pack the bytes to be sent. Personal parts follow a table of their offsets. */
 static int pack(struct move *m, struct ftrma_piece *first, size_t table_bytes)
 {
     struct pieces *now = m->now;
@@ -208,8 +209,8 @@ static int pack(struct move *m, struct ftrma_piece *first, size_t table_bytes)
     return rc;
 }
 
-/* The length of the longest stream of others, as far as it is known here; 0: not known, or the
-   own stream is as long. */
+/* The length of the longest stream of others, as far as it is known here; 0 if it is not known, or
+   this slot's stream is as long. */
 static size_t expected_bytes(const struct move *m, size_t table_bytes)
 {
     size_t room = 0;
@@ -353,7 +354,7 @@ int MPI_Scatterv(const void *sendbuf, const int sendcounts[], const int displs[]
                    recvtype, root);
 }
 
-/* Gather to everybody. A slot that sends in place sends its own block of the receiving side. */
+/* Gather to all members. A slot that sends in place sends its own block of the receiving side. */
 static int allgather(int collective, const void *from, int count, MPI_Datatype type,
                      struct side *receive)
 {

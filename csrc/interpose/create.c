@@ -1,11 +1,11 @@
 /* Making windows and freeing them.
  *
  * All members exchange their offers for a window (struct ftrma_offer), the first one makes its
- * file, all map it, and each restores its part if it belongs to a checkpoint. The error of one is
- * the error of all and leaves no file.
+ * file, all map it, and each restores its part if it belongs to a checkpoint. If one member has an
+ * error, all get it, and no file is left.
  *
- * In a replay the others do not answer: their offers come from the result log. On the way to the
- * place of a checkpoint no log answers, and they come from the file, which is still there
+ * In a replay the others do not answer, and their offers come from the result log. On the way to
+ * the place of a checkpoint no log has them, and they come from the file, which still exists
  * (winfile.c).
  */
 #include <errno.h>
@@ -35,8 +35,8 @@ void ftrma_set_warn(ftrma_warn_function function)
     warn = function;
 }
 
-/* Give a window up that not all could make: remove the file, and the struct unless it was in
-   use. */
+/* Give up a window that not all members could make: remove the file, and the struct unless it was
+   in use. */
 static void abandon(struct window *w)
 {
     if (!w)
@@ -50,8 +50,8 @@ static void abandon(struct window *w)
 
 /* ---- agreeing ------------------------------------------------------------------------------- */
 
-/* The members of a new window: those of a communicator that is ours, or of one of the library's
-   (on: NULL). */
+/* The members of a new window: those of a communicator that ftrma implements, or of one of the
+   library's own (on: NULL). */
 struct making {
     MPI_Comm comm;
     struct communicator *on;
@@ -63,8 +63,8 @@ struct making {
     struct window *w;
 };
 
-/* Read the offers from the window's file, which is still there: on the way to the place of a
-   checkpoint neither the others nor a log answers. */
+/* Read the offers from the window's file, which still exists: on the way to the place of a
+   checkpoint neither the others nor a log can provide them. */
 static int read_offers(struct making *m)
 {
     struct window w = {.n = m->n};
@@ -81,7 +81,7 @@ static int read_offers(struct making *m)
     return MPI_SUCCESS;
 }
 
-/* Get every member's offer, in their order. */
+/* Get the offers of all members, in the order of members. */
 static int exchange_offers(struct making *m)
 {
     int bytes = (int)sizeof m->mine, passed = 0, rc;
@@ -95,7 +95,7 @@ static int exchange_offers(struct making *m)
     return passed && !rc ? read_offers(m) : rc;
 }
 
-/* Exchange the members' errors: [out] *worst: the least of them. */
+/* Exchange the members' errors; [out] *worst: the least of them. */
 static int agree(const struct making *m, int error, int ordered, int *worst)
 {
     if (!m->on)
@@ -127,7 +127,7 @@ static int choose(struct making *m)
         snprintf(m->name, sizeof m->name, "window-%d-%d", first->slot, first->ordinal);
     size_t file_bytes = ftrma_winfile_layout(m->offers, m->n, m->allocated, m->packed, m->offset);
     struct window *w = ftrma_window_named(m->name);
-    /* In the last attempt it was another window, whose memory a thread may still have. */
+    /* In the last attempt this was another window, whose memory a thread may still use. */
     if (w && (w->n != m->n || w->allocated != m->allocated || w->file_bytes != file_bytes)) {
         w->name[0] = '\0';
         w->name_number = UINT64_MAX;
@@ -154,7 +154,7 @@ static int choose(struct making *m)
     return 0;
 }
 
-/* Make the node's file, before anybody maps it: the first member does so. */
+/* Make the node's file, before anybody maps it. The first member of the node does so. */
 static int make_file(struct making *m)
 {
     if (m->w->map || ftrma_winfile_made_before(m->w))
@@ -164,8 +164,8 @@ static int make_file(struct making *m)
     return m->me == m->maker ? ftrma_winfile_map(m->w, 1) : 0;
 }
 
-/* Write down for all of this node what members of other nodes have said of themselves; then they
-   can reach the own part. */
+/* Note the offers of members on other nodes for all members of this node, then let the other nodes
+   reach this slot's part. */
 static int join_far(struct making *m)
 {
     struct window *w = m->w;
@@ -197,7 +197,7 @@ static int join_far(struct making *m)
     return 0;
 }
 
-/* Join the window: the file is there for all. */
+/* Join the window, whose file exists on all nodes by now. */
 static int join(struct making *m, MPI_Info info)
 {
     struct window *w = m->w;
@@ -224,12 +224,12 @@ static int make_together(struct making *m, MPI_Info info, int *worst)
     if (!error)
         error = make_file(m);
     rc = agree(m, error, 0, worst);
-    /* The first member is let out first, as in the library: its part is often the one that all
-       use, and some programs store there before they synchronize. */
+    /* The first member returns first, as in the library: its part is often the one that all use,
+       and some programs store there before they synchronize. */
     return rc || *worst ? rc : agree(m, join(m, info), 1, worst);
 }
 
-/* Make the group of the members, by their processes of today. */
+/* Make the group of the members, by their present processes. */
 static int members_of(const struct making *m, MPI_Group *group)
 {
     if (!m->on)
@@ -241,7 +241,7 @@ static int members_of(const struct making *m, MPI_Group *group)
     return rc ? rc : PMPI_Group_free(&world);
 }
 
-/* Fill in rank, size and the names on which the members agree without asking each other. */
+/* Fill in rank, size and the names, on which the members agree without communication. */
 static int identify(struct making *m)
 {
     if (!m->on) {
@@ -287,7 +287,8 @@ static int says(MPI_Info info, const char *key, const char *word)
     return flag && !strcmp(value, word);
 }
 
-/* Trace that the program has the window from here on. A part from Allocate is all zeros then. */
+/* Trace that the program has the window from here on. A part from Allocate is all zeros at this
+   moment. */
 static void trace_made(const struct window *w, uint64_t size_bytes)
 {
     struct ftrma_trace_record record = {
@@ -327,13 +328,13 @@ static int make(struct making m, void *base, MPI_Aint size, int disp_unit, MPI_I
     }
     struct window *w = m.w;
     if (w->group != MPI_GROUP_NULL)
-        PMPI_Group_free(&w->group); /* the group of the processes before a failure */
+        PMPI_Group_free(&w->group); /* it may be the group of the processes before a failure */
     rc = members_of(&m, &w->group);
     if (rc)
         return rc;
     w->in_use = 1;
     if (w->allocated)
-        PMPI_Win_set_name(w->handle, ""); /* as the library names its own */
+        PMPI_Win_set_name(w->handle, ""); /* as the library does */
     if (baseptr)
         *(void **)baseptr = part(w, w->me);
     *win = w->handle;
@@ -346,7 +347,7 @@ static int make(struct making m, void *base, MPI_Aint size, int disp_unit, MPI_I
 
 /* ---- the calls ------------------------------------------------------------------------------ */
 
-/* 1 if a communicator can carry protected windows: only those made of slots can. All of them are
+/* 1 if a communicator can carry protected windows. Only communicators of slots can; all of them are
    registered, and MPI_COMM_SELF of a slot is one, too. */
 static int protectable(MPI_Comm comm)
 {
@@ -357,7 +358,8 @@ static int protectable(MPI_Comm comm)
     return PMPI_Comm_test_inter(comm, &inter) == MPI_SUCCESS && !inter;
 }
 
-/* In a replay a communicator that is ours may be gone already: its handle is as good. */
+/* In a replay the backing of a communicator that ftrma implements may be gone already: its handle
+   serves as well. */
 static struct making making_on(MPI_Comm comm)
 {
     struct communicator *on = ftrma_communicator(comm);
@@ -387,8 +389,8 @@ int MPI_Win_create(void *base, MPI_Aint size, int disp_unit, MPI_Info info, MPI_
     return ftrma_result(PMPI_Win_create(base, size, disp_unit, info, m.comm, win));
 }
 
-/* The parts of a shared window are saved and restored like all others. Nobody sees what the
-   members store into each other's parts, so a failure rolls them back. */
+/* The parts of a shared window are saved and restored like all others. No log has what the members
+   store into each other's parts, so a failure rolls all slots back. */
 int MPI_Win_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Comm comm,
                             void *baseptr, MPI_Win *win)
 {
@@ -411,8 +413,8 @@ int MPI_Win_allocate_shared(MPI_Aint size, int disp_unit, MPI_Info info, MPI_Com
 /* Memory that is attached to a dynamic window cannot be restored, and the user is told. */
 int MPI_Win_create_dynamic(MPI_Info info, MPI_Comm comm, MPI_Win *win)
 {
-    if (ftrma_ctl && warn) /* before the call, since slot 0, which tells, is let out with the
-                              others */
+    if (ftrma_ctl && warn) /* before the call, since slot 0, which prints the warning, returns from
+                              it with the others */
         warn("Create_dynamic");
     int rc = GUARDED(PMPI_Win_create_dynamic(info, ftrma_comm(comm), win));
     if (rc || !ftrma_ctl)
@@ -431,8 +433,8 @@ int MPI_Win_free(MPI_Win *win)
     if (ftrma_unwinding())
         return ftrma_code_unwind;
     struct window *w = ftrma_window(*win);
-    if (!w && ftrma_window_is_stale(*win)) { /* a handle of an earlier attempt, which was let go
-                                                of */
+    if (!w && ftrma_window_is_stale(*win)) { /* a handle of an earlier attempt, which has been given
+                                                up */
         *win = MPI_WIN_NULL;
         return MPI_SUCCESS;
     }

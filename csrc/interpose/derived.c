@@ -1,7 +1,7 @@
 /* Communicators derived from the slots' world: the calls that make and free them.
  *
  * The members of one follow from the program alone (Dup, Create, Cart_create, Cart_sub) or from one
- * exchange, which is answered from the log in a replay (Split). So a replacement comes to equal
+ * exchange, which is answered from the log in a replay (Split). So a replacement makes equal
  * communicators without the others, and finds their exchanges and windows by equal names.
  */
 #include <errno.h>
@@ -27,9 +27,9 @@ static int fail(MPI_Comm handle, int class)
     return class;
 }
 
-/* Make the backing communicator, or find in a replay that it was made. All members meet before
-   they enter the library, since the library can wait for ever for one that died before it came,
-   or that has left this meeting for a failure. */
+/* Make the backing communicator, or find in a replay that it was made. All members meet before they
+   enter the library, since the library can wait for ever for a member that died before it came, or
+   that has left this meeting because of a failure. */
 static int make_backing_together(struct communicator *parent, struct communicator *c)
 {
     struct ftrma_transfer t = {.collective = FTRMA_COMM_MAKE, .root = -1, .agrees = 1};
@@ -47,19 +47,19 @@ static int make_backing_together(struct communicator *parent, struct communicato
     if (!rc && !past)
         rc = ftrma_make_backing(c);
     t.agrees = 0;
-    if (!rc) /* nobody goes on, and perhaps dies, while others still need the board */
+    if (!rc) /* so that nobody goes on, and perhaps dies, while others still need the board */
         rc = ftrma_transfer_run(&t);
     return rc || c->backing == MPI_COMM_NULL ? rc : ftrma_copy_errhandler(c->handle, c->backing);
 }
 
-/* Make this slot's part of the communicator of `spec`, behind `handle`. */
+/* Make this slot's part of the communicator of `spec`, for which `handle` stands. */
 static int make(struct communicator *parent, const struct ftrma_spec *spec, MPI_Comm handle,
                 MPI_Comm *made)
 {
     int slot, rc;
     *made = handle;
-    if (spec->n == 1) { /* a replay repeats all that a slot does with itself: it is the library's
-                           own */
+    if (spec->n == 1) { /* a replay repeats all that a slot does with itself, so the library's own
+                           communicator will do */
         rc = ftrma_opening_await(parent, NULL, 0);
         if (rc || spec->ndims < 0)
             return rc;
@@ -85,7 +85,7 @@ static int make(struct communicator *parent, const struct ftrma_spec *spec, MPI_
     return rc;
 }
 
-/* Make one without attributes, as all calls but Dup do. */
+/* Make a communicator without attributes, as all calls but Dup do. */
 static int make_fresh(struct communicator *parent, const struct ftrma_spec *spec, MPI_Comm *made)
 {
     MPI_Comm handle;
@@ -95,7 +95,7 @@ static int make_fresh(struct communicator *parent, const struct ftrma_spec *spec
     return rc ? rc : make(parent, spec, handle, made);
 }
 
-/* Derive one number from two, so that no two communicators get an equal one; the steps are those
+/* Derive one number from two, so that no two communicators get an equal number. The steps are those
    of splitmix64 (Steele, Lea, Flood 2014). */
 static uint64_t derive(uint64_t id, uint64_t from)
 {
@@ -210,7 +210,7 @@ int MPI_Comm_split(MPI_Comm comm, int color, int key, MPI_Comm *made)
     return split(parent, color, key, made);
 }
 
-/* Split by node, which is all that is ours; the library knows other ways to split. */
+/* Split by node, the only split that ftrma implements; the library has others. */
 int MPI_Comm_split_type(MPI_Comm comm, int type, int key, MPI_Info info, MPI_Comm *made)
 {
     DERIVED_OR(PMPI_Comm_split_type(ftrma_comm(comm), type, key, info, made));
@@ -315,8 +315,8 @@ static int is_first_here(const struct communicator *c)
     return c->me == first;
 }
 
-/* Free a communicator. All members have come here when one goes on, so nobody needs the board
-   any more. */
+/* Free a communicator. No member goes on before all have come here, so nobody needs the board any
+   more. */
 static int release(MPI_Comm *comm)
 {
     struct communicator *c = ftrma_derived(*comm);
@@ -386,8 +386,8 @@ int MPI_Comm_rank(MPI_Comm comm, int *rank)
     return MPI_SUCCESS;
 }
 
-/* The groups are not compared: the library (Open MPI 5.0) tells a process with which it has
-   talked apart from one with which it has not yet, and a replacement is such a one. */
+/* The groups are not compared: for the library (Open MPI 5.0) a process with which it has
+   communicated differs from the same process before that, which matters for a replacement. */
 int MPI_Comm_compare(MPI_Comm one, MPI_Comm other, int *result)
 {
     const struct communicator *a = ftrma_communicator(one), *b = ftrma_communicator(other);
@@ -422,7 +422,7 @@ int MPI_Comm_get_attr(MPI_Comm comm, int keyval, void *value, int *flag)
                               flag);
 }
 
-/* The group also of a communicator whose backing one is deferred. */
+/* This returns the group even if the backing communicator is deferred. */
 int MPI_Comm_group(MPI_Comm comm, MPI_Group *group)
 {
     struct communicator *c = ftrma_backing_deferred ? ftrma_communicator(comm) : NULL;

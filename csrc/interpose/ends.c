@@ -1,4 +1,4 @@
-/* The program's Init, at which MPI has begun already; its Finalize and its Abort. */
+/* The program's Init, before which MPI has been initialized already; its Finalize and its Abort. */
 #include <mpi.h>
 #include <unistd.h>
 
@@ -47,8 +47,8 @@ int ftrma_mpi_abort(int status)
     return PMPI_Abort(MPI_COMM_WORLD, status);
 }
 
-/* The program gives up: all processes end with its status, in an orderly way if a supervisor is
-   there (it reads the request within milliseconds). In a job over several nodes the program is
+/* The program gives up: all processes end with its status, in an orderly way if there is a
+   supervisor (it reads the request within milliseconds). In a job over several nodes the program is
    unwound meanwhile. */
 int MPI_Abort(MPI_Comm comm, int status)
 {
@@ -64,7 +64,8 @@ int MPI_Abort(MPI_Comm comm, int status)
         return ftrma_code_unwind;
     }
     int32_t none = 0;
-    if (ftrma_claim_error()) /* otherwise the process whose error it is may have given a status */
+    if (ftrma_claim_error()) /* otherwise another process has claimed the error, and may have given
+                                a status */
         STORE(&ftrma_ctl->exit_status, status);
     else
         __atomic_compare_exchange_n(&ftrma_ctl->exit_status, &none, status, 0, __ATOMIC_SEQ_CST,

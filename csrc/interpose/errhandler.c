@@ -1,4 +1,4 @@
-/* Error handlers of the program: MPI_ERRORS_ARE_FATAL ends the job with the error in words. */
+/* Error handlers of the program: MPI_ERRORS_ARE_FATAL ends the job with the text of the error. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,22 +9,22 @@
 #include "errhandler.h"
 #include "errors.h"
 
-/* End the job with the error's words. The library's own fatal handler does not end a process
-   here, since the launcher is told to let jobs run on, and its words are lost with the
-   launcher's notices. */
+/* End the job with the error's text. The library's own fatal handler does not end a process here,
+   since the launcher is told to let jobs run on, and its text is lost with the launcher's
+   notices. */
 static void fatal(const char *object, const int *code, const char *call)
 {
     int slot = -1, length = 0;
     if (ftrma_judge(*code) == ftrma_code_unwind)
-        return; /* somebody has died: the call returns, and its caller unwinds */
+        return; /* a process has died: the call returns, and its caller unwinds */
     char text[MPI_MAX_ERROR_STRING] = "unknown error";
     PMPI_Error_string(*code, text, &length);
     if (ftrma_ctl)
         ftrma_my_role(&slot);
     /* One write, so that the lines of several ranks do not mix. */
     char words[2 * MPI_MAX_ERROR_STRING];
-    if (!call || strstr(call, "call_errhandler")) /* the error comes from this library, about any
-                                                     call */
+    if (!call || strstr(call, "call_errhandler")) /* the error comes from ftrma, and may be about
+                                                     any call */
         call = "a call of MPI";
     int n = snprintf(words, sizeof words, "ftrma: error: slot %d: %s on a %s with "
                      "MPI_ERRORS_ARE_FATAL: %s\n", slot, call, object, text);
@@ -36,7 +36,7 @@ static void fatal(const char *object, const int *code, const char *call)
     _exit(class & 0xff ? class & 0xff : 1);
 }
 
-/* Open MPI passes the name of the call behind the code. */
+/* Open MPI passes the name of the call after the code. */
 #define NAMED_CALL(code)                                                                          \
     va_list args;                                                                                 \
     va_start(args, code);                                                                         \
@@ -91,13 +91,13 @@ static void uncover(int kind, MPI_Errhandler *handler)
 {
     for (int aborts = 0; aborts < 2; aborts++)
         if (*handler == ours[kind][aborts] && *handler != MPI_ERRHANDLER_NULL) {
-            PMPI_Errhandler_free(handler); /* a handler that was got is one more reference */
+            PMPI_Errhandler_free(handler); /* each handler that was got is one more reference */
             *handler = aborts ? MPI_ERRORS_ABORT : MPI_ERRORS_ARE_FATAL;
         }
 }
 
-/* Free a handler of the program's; those that stand for the predefined ones did not come from
-   the library, which counts references. */
+/* Free a handler of the program's. Those that stand for the predefined ones did not come from the
+   library, which counts references, so they are not passed to it. */
 int MPI_Errhandler_free(MPI_Errhandler *handler)
 {
     if (!ftrma_ctl || (*handler != MPI_ERRORS_ARE_FATAL && *handler != MPI_ERRORS_ABORT))

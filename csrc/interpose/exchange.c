@@ -2,15 +2,16 @@
  *
  * Its board (board.c) has two areas for each member. In exchange number k a member writes its bytes
  * to its own area k & 1, stores k as its arrival word, waits until all words are at least k, and
- * reads from the others' areas. Two areas are enough: nobody writes for k + 2 before everybody has
- * arrived at k + 1 and so has read the bytes of k.
+ * reads from the others' areas. Two areas are enough: nobody writes for k + 2 before all have
+ * arrived at k + 1, and so have read the bytes of k.
  *
- * Each word has one writer and an absolute value, so that an exchange that was interrupted can be
- * done again: the same bytes to the same place, the same word. So survivors can wait on while a
- * slot is replaced; with the library's own collectives all would have to start over.
+ * Each word has one writer, which stores the number of the exchange, so that an interrupted
+ * exchange can be done again: the same bytes to the same place, the same word. So survivors can go
+ * on waiting while a slot is replaced; with the library's own collectives all would have to start
+ * over.
  *
- * Over several nodes each node has such a board. A member writes to its own, puts these bytes to
- * those of the other nodes, and has its word raised there behind them (far.c).
+ * Over several nodes each node has such a board. A member writes to its own board, puts these bytes
+ * to those of the other nodes, and has its word raised there after them (far.c).
  *
  * Each exchange is one event (event.h). Bytes that are learned in it pass through ftrma_learn, for
  * an exchange that takes place and for one that is answered from the log. Data larger than an area
@@ -102,7 +103,7 @@ const struct ftrma_area *ftrma_deposit(const struct ftrma_transfer *t, int rank,
 
 /* ---- one exchange --------------------------------------------------------------------------- */
 
-/* 1 if all members from `*first` on have arrived, except `except` (-1: nobody). */
+/* 1 if all members from `*first` on have arrived; `except` is left out (-1: no member). */
 static int all_arrived(uint64_t number, int except, int *first)
 {
     while (*first < ftrma_ranks()
@@ -112,7 +113,8 @@ static int all_arrived(uint64_t number, int except, int *first)
     return *first == ftrma_ranks();
 }
 
-/* 1 if there is a failure and this member does not go on; if the members agree, none does. */
+/* 1 if there is a failure, for which this member leaves the exchange. If the members agree, all
+   leave it or none. */
 static int leaves(int agree)
 {
     if (!agree || ftrma_stale())
@@ -138,10 +140,10 @@ static int await(uint64_t number, int except, int agree)
     return MPI_SUCCESS;
 }
 
-/* Arrive, then wait for the others. A member that finds all arrived as it arrives rings; the
-   last one does so in any case, or the agent for it. The event is not over before the arrival
-   has come to all nodes: until then it would be lost with this process. If one member arrives
-   behind all others, the last of the others rings for it. */
+/* Arrive, then wait for the others. A member that finds at its arrival that all have arrived rings
+   the bell; the last one does so in any case, or the agent for it. The event is not over before the
+   arrival has reached all nodes: until then it would be lost with this process. If one member is to
+   arrive after all others, the last of the others rings for it. */
 static int meet(const struct ftrma_transfer *t, const struct ftrma_area *own, size_t bytes)
 {
     struct ftrma_bell *bell = &ftrma_on->board->bell;
@@ -171,7 +173,7 @@ int ftrma_learn(const struct ftrma_transfer *t, void *to, const void *from, size
     return MPI_SUCCESS;
 }
 
-/* Copy bytes [lo, hi) of the own stream. */
+/* Copy bytes [lo, hi) of this slot's stream. */
 static void copy_stream(const struct ftrma_transfer *t, size_t lo, size_t hi, char *to)
 {
     size_t begin = 0;
@@ -182,8 +184,8 @@ static void copy_stream(const struct ftrma_transfer *t, size_t lo, size_t hi, ch
     }
 }
 
-/* Add at most 16 words of the chunk to the hash, spread over it, both of its ends included: for
-   the price of a few cache lines this finds out a program that is not deterministic. */
+/* Add at most 16 words of the chunk to the hash, spread over it, with both of its ends: for the
+   price of a few cache lines this detects a program that is not deterministic. */
 static uint64_t sampled(uint64_t h, const struct ftrma_transfer *t, size_t lo, size_t hi)
 {
     hi = hi < t->bytes ? hi : t->bytes;
@@ -199,7 +201,7 @@ static uint64_t sampled(uint64_t h, const struct ftrma_transfer *t, size_t lo, s
     return ftrma_mix(h, last);
 }
 
-/* Trace the exchange, and whom its members wait for: all, or the root alone. */
+/* Trace the exchange, and for whom its members wait: all, or the root alone. */
 static void trace_exchange(const struct ftrma_transfer *t)
 {
     int scatters = t->collective == FTRMA_BCAST || t->collective == FTRMA_SCATTER
@@ -223,7 +225,8 @@ static int exchange(struct ftrma_transfer *t, size_t lo, size_t hi)
     t->number = ++ftrma_on->exchanges;
     if (unlikely(ftrma_tracing))
         trace_exchange(t);
-    if (!t->answered && !ftrma_on->ghost) { /* all others have been in a ghost's exchange */
+    if (!t->answered && !ftrma_on->ghost) { /* if it is a ghost, all others have made this exchange
+                                               already */
         struct ftrma_area *a = area(ftrma_rank(), t->number);
         a->collective = (uint64_t)t->collective;
         a->round = t->round;

@@ -1,10 +1,10 @@
 /* Members of a window or communicator on other nodes.
  *
  * Each node has a file of the window with its own members' parts and a header for all, whose words
- * lie where they are waited for; a member that changes a word for another node has the agent there
- * raise it. Each node also has a board of a communicator, which is written in this way. A word that
- * is raised is under way when the call returns, and a flush waits for it; a lock is taken or given
- * when the call returns.
+ * lie where they are waited for; a member that changes a word on another node has the agent there
+ * raise it. Each node also has a board of a communicator, which is written in the same way. A word
+ * that is raised is under way when the call returns, and a flush waits for it; a lock is taken or
+ * given when the call returns.
  */
 #include "far.h"
 
@@ -51,9 +51,9 @@ void ftrma_far_withdraw(struct window *w)
 
 /* ---- locks and words ------------------------------------------------------------------------ */
 
-/* Acknowledge all puts before a lock is asked for, in one go. A put that is acknowledged with
-   the answer of a lock or atomic alone would be unknown in a repair that finds the request
-   parked. */
+/* Await the acknowledgement of all puts, in one step, before a lock is asked for. A put that is
+   only acknowledged together with the answer to a lock or atomic would be unknown in a repair that
+   finds that request parked. */
 int ftrma_far_ask_lock(struct window *w, int target, int how)
 {
     uint32_t slot = slot_of(w, target);
@@ -91,7 +91,7 @@ int ftrma_far_unlock(struct window *w, int target, int how)
     return rc ? rc : ftrma_far_finish(w, target, NULL);
 }
 
-/* To an agent all threads of a process are one, so that one thread after the other begins a
+/* For an agent all threads of a process are one origin, so one thread after the other begins a
    change. */
 int ftrma_far_begin_change(struct window *w, int target)
 {
@@ -104,7 +104,7 @@ int ftrma_far_begin_change(struct window *w, int target)
 
 void ftrma_far_end_change(struct window *w, int target)
 {
-    ftrma_far_unlock(w, target, FTRMA_WIRE_CHANGE); /* an error comes again, at the next access */
+    ftrma_far_unlock(w, target, FTRMA_WIRE_CHANGE); /* an error is found again at the next access */
     pthread_mutex_unlock(&ftrma_originlock.changing);
 }
 
@@ -120,7 +120,7 @@ int ftrma_far_set(struct window *w, int target, const uint64_t *word, uint64_t v
                                              offset_of(w, word), value));
 }
 
-/* 1 if a member is the first of another node: through it all members there are told. */
+/* 1 if a member is the first one on another node: all members there are told through it. */
 static int is_first_there(const struct window *w, int member)
 {
     int first = w->far[member];

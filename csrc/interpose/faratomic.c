@@ -1,6 +1,6 @@
 /* Accumulates and atomics that another node's agent computes.
  *
- * Each is done when the call returns. Its answer tells the bytes before and after, of which the
+ * Each is done when the call returns. Its answer has the bytes before and after, from which the
  * record is made here, and its number among the target's changes.
  */
 #include "faratomic.h"
@@ -44,8 +44,8 @@ static int wire_type(MPI_Datatype type)
     return type == MPI_UNSIGNED || type == MPI_UINT32_T ? FTRMA_WIRE_U32 : 0;
 }
 
-/* The wire's number of a type for this operation; if that only looks at bytes, any type of the
-   size will do. */
+/* The wire's number of a type for this operation. If the operation treats elements as bytes, any
+   type of the size will do. */
 static int type_for(int kind, MPI_Op op, MPI_Datatype type)
 {
     size_t size = ftrma_basic_size(type);
@@ -68,8 +68,8 @@ int ftrma_far_can(const struct reach *r, int kind, MPI_Op op, MPI_Datatype type)
 
 /* ---- one atomic ----------------------------------------------------------------------------- */
 
-/* The atomic of the program's thread that is under way: a repair looks whether its answer has come,
-   and logs it before anybody reads the log. */
+/* The atomic of the program's thread that is under way. A repair checks if its answer has come, and
+   logs it before anybody reads the log. */
 struct flight {
     const struct reach *r; /* NULL: no atomic is under way */
     int what, done;
@@ -77,7 +77,8 @@ struct flight {
 };
 static struct flight flight;
 
-/* 1 if the trace has the atomic's values; then it has a record even if it changes nothing. */
+/* 1 if the trace shows the atomic's values; then it has a record of the atomic even if nothing
+   changes. */
 static int is_small_atomic(const struct flight *f)
 {
     return f->what != FTRMA_WHAT_ACCUMULATE && f->answer.bytes <= sizeof ftrma_trace.value[0];
@@ -91,8 +92,8 @@ static void trace_change(const struct ftrma_wire_answer *answer)
         memcpy(&ftrma_trace.value[i], answer->data + i * answer->bytes, answer->bytes);
 }
 
-/* Log the change. An atomic that changes nothing, in a program that waits by looking, only
-   reads. */
+/* Log the change. An atomic that changes nothing, as in a program that polls a value, counts as a
+   read. */
 static void log_change(const struct flight *f)
 {
     const struct ftrma_wire_answer *answer = &f->answer;
@@ -152,8 +153,8 @@ static int atomic(const struct reach *r, int what, int kind, MPI_Op op, MPI_Data
     return judge(r->w, r->target, done);
 }
 
-/* Do the atomic while no other thread of this process is inside a change of the part: this would
-   wait for that. */
+/* Do the atomic while no other thread of this process is inside a change of the part: otherwise the
+   atomic would wait for that change. */
 int ftrma_far_atomic(const struct reach *r, int what, int kind, MPI_Op op, MPI_Datatype type,
                      const void *from, const void *compare, void *result)
 {

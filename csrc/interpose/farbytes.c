@@ -1,8 +1,8 @@
 /* Bytes of members on other nodes.
  *
- * Gets are done when they return. Puts are under way then, and a flush waits for them; their
- * records are pending until the agent has told their numbers among the target's changes
- * (pending.c).
+ * Gets are done when they return. Puts may still be under way when they return, and a flush waits
+ * for them. Their records are pending until the agent has told their numbers among the target's
+ * changes (pending.c).
  */
 #include "farbytes.h"
 
@@ -16,15 +16,15 @@
 
 /* ---- puts and gets -------------------------------------------------------------------------- */
 
-/* The last put number that each agent has. Puts may have died with the process, in its send
-   buffer: by this number a replay knows which. */
+/* The number of the last put that each agent has. Puts may have been lost with the process, in its
+   send buffer: by this number a replay knows which. */
 struct reached {
     uint64_t number;
     int known;
 };
 static struct reached reached[FTRMA_MAX_PROCS]; /* [slot] */
 
-/* Pass a put over that was done before: [out] *done: 1 if the next one was. */
+/* Pass over the next put if it was done before: [out] *done: 1 if so. */
 static int pass_put(uint32_t slot, int *done)
 {
     int result = FTRMA_OK;
@@ -37,8 +37,8 @@ static int pass_put(uint32_t slot, int *done)
     return result;
 }
 
-/* Put bytes, message by message. A message that is begun again after an interruption has not
-   been sent, so that a replay counts as many. */
+/* Put bytes, message by message. A message that is begun again after an interruption was not sent
+   before, so a replay counts as many messages. */
 static int put(const struct reach *r, uint64_t at, const void *local, size_t n)
 {
     uint32_t slot = slot_of(r->w, r->target);
@@ -163,9 +163,10 @@ int ftrma_far_flush_all(struct window *w)
     RETURN_WITH_ORIGIN(w, -1, ftrma_origin_flush_all(ORIGIN));
 }
 
-/* Wait until nothing is under way. But an agent takes words for a slot that is in a replay, such
-   as an arrival at a fence, when the slot is live: after the repair, if its process has died
-   again. A lost node takes nothing any more: its slots come to other nodes, and all go back. */
+/* Wait until nothing is under way to slots that are live. An agent takes words for a slot in a
+   replay, such as an arrival at a fence, only when the slot is live, which may be after this
+   repair. A lost node takes nothing any more: its slots move to other nodes, and all slots go
+   back. */
 static int quiet(void)
 {
     uint32_t slots = ftrma_ctl->nslots, end = slots + (uint32_t)LOAD(&ftrma_ctl->nodes), n = 0;

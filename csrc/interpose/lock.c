@@ -17,7 +17,7 @@ static int bad_rank(struct window *w, int rank, const char *call)
 
 /* ---- locks ---------------------------------------------------------------------------------- */
 
-/* Note SC. No replay depends on it, so it is in no log; the pair keeps it over a death. */
+/* Note SC. No replay depends on it, so no log has it; the word in the pair survives a death. */
 static void note_sc(struct window *w, int target, uint64_t sc)
 {
     w->sc[target] = sc;
@@ -34,8 +34,8 @@ static int finish_far(struct window *w, int target)
     return rc;
 }
 
-/* Describe a wait for a lock to others: by the slot that holds it, or one of them. It is looked for
-   only when the wait has been long. */
+/* Describe a wait for a lock to others, by the slot that holds it, or one of these slots. The
+   holder is looked for only when the wait has been long. */
 static uint64_t awaits_lock(struct window *w, int target, unsigned step)
 {
     for (int m = 0; step >= FTRMA_PATIENCE && m < w->n; m++) {
@@ -125,7 +125,7 @@ static int give_all(struct window *w)
     return rc;
 }
 
-/* Count all locks as asked, each by itself, in a replay. */
+/* In a replay, count all locks as asked for, each by itself. */
 static void pass_all(struct window *w)
 {
     for (int t = 0; t < w->n; t++)
@@ -133,13 +133,14 @@ static void pass_all(struct window *w)
             ftrma_far_pass(w, t);
 }
 
-/* Trace the part that the event is about, and how: an exclusive lock; a flush that is remote. */
+/* Trace the part that the event is about. how: 1 for an exclusive lock, or for a flush that is
+   remote. */
 static __attribute__((noinline)) void trace_target(const struct window *w, int rank, int how)
 {
     ftrma_trace.target = rank < 0 ? -1 : w->members[rank].slot;
     ftrma_trace.value[0] = (uint64_t)how;
 }
-/* Trace it; without a trace the arguments are not even computed. */
+/* Trace the part; without a trace the arguments are not even computed. */
 #define TRACE_TARGET(w, rank, how)                                                                \
     do {                                                                                          \
         if (unlikely(ftrma_tracing))                                                              \

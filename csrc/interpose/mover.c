@@ -15,8 +15,8 @@
 #include "mover.h"
 #include "types.h"
 
-/* Handle a failed access. 0: the slot has been replaced in place, so try again; else an MPI
-   code. */
+/* Handle a failed access. Returns 0 if the slot has been replaced in place, so that the access can
+   be tried again; else an MPI code. */
 static int remote_failure(struct window *w, int target)
 {
     if (errno == ESRCH) {
@@ -61,7 +61,8 @@ int ftrma_remote(const struct reach *r, void *local, int write)
     return MPI_SUCCESS;
 }
 
-/* Write the bytes of `local` back that `mask` marks: the holes of a layout belong to others. */
+/* Write back those bytes of `local` that `mask` marks, since others may use the holes of a
+   layout. */
 static int remote_runs(const struct reach *r, const char *local, const char *mask)
 {
     enum { RUNS = 512 }; /* below the kernel's limit of 1024 */

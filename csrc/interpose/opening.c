@@ -1,8 +1,8 @@
 /* Opening the boards of new communicators before anybody uses them.
  *
  * On one node the member that comes first makes a board, and the others find it. Over several nodes
- * members put to each other's boards, and nobody may do so before the board is there: so all
- * members of the parent meet when each has opened its own.
+ * members put to each other's boards, and nobody may do so before the board exists. So all members
+ * of the parent meet when each has opened its own.
  */
 #include "opening.h"
 
@@ -14,7 +14,7 @@
 #include "event_clock.h"
 #include "exchange.h"
 
-/* A parent's member tells the others this. */
+/* A member of the parent sends this to the others. */
 struct opening {
     uint64_t id, makeup; /* the new communicator's id, and a hash of its whole spec; 0: this
                             member makes none */
@@ -54,7 +54,8 @@ static uint64_t makeup_of(const struct ftrma_spec *spec)
 }
 _Static_assert(sizeof(struct ftrma_spec) % sizeof(uint64_t) == 0, "all of it is looked at");
 
-/* The error in another member's opening: its own, or that it makes something else under this id. */
+/* The error in another member's opening: its own error, or that it makes another communicator under
+   this id. */
 static int trouble(const struct opening *mine, const struct opening *other)
 {
     int differs = other->id == mine->id && other->makeup != mine->makeup;
@@ -66,7 +67,7 @@ int ftrma_opening_await(struct communicator *parent, const struct ftrma_spec *sp
     struct opening mine = {spec ? spec->id : 0, spec ? makeup_of(spec) : 0, error};
     size_t chunk;
     int passed = 0, n = parent->spec.n;
-    if (!parent->nothers) /* all that is made of it is on this node, too */
+    if (!parent->nothers) /* the members of all that is made of it are on this node, too */
         return error ? fail(parent->handle, error) : MPI_SUCCESS;
     struct opening *all = malloc((size_t)n * sizeof *all);
     if (!all)

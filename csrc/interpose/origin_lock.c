@@ -30,10 +30,10 @@ static void nap(void)
 
 int ftrma_originlock_release(int result)
 {
-    /* Before a failure is looked for: its ring is not to be lost. */
+    /* First clear the alarm, then check for a failure, so that the failure's ring is not lost. */
     if (unlikely(result == FTRMA_ALARM))
         ftrma_origin_clear_alarm(ORIGIN);
-    /* Read under the lock: another thread may have its answer right afterwards. */
+    /* This is read under the lock, since another thread may get its answer right afterwards. */
     int busy = result == -EBUSY && LOAD(&ftrma_originlock.unanswered);
     pthread_mutex_unlock(&ftrma_originlock.mutex);
     int again = busy || (result == FTRMA_ALARM && !ftrma_unwinding());
@@ -66,7 +66,7 @@ void ftrma_originlock_hold(int mine)
         pthread_mutex_unlock(&ftrma_originlock.mutex);
 }
 
-/* Nothing in this may look for an interruption: a repair calls it. */
+/* Nothing in this may check for an interruption, since a repair calls it. */
 int ftrma_originlock_retry(uint64_t round, int (*call)(void))
 {
     int result = FTRMA_OK;

@@ -1,12 +1,12 @@
-/* Partitioned communication: the library's own, for which the job's servers lend a hand.
+/* Partitioned communication: the library's own, which needs calls of the job's servers, too.
  *
- * At the first of these calls Open MPI 5.0 begins to duplicate MPI_COMM_WORLD, and nothing moves
- * before all processes have come to that, also those that have no part in the program. So the slot
- * that is first says so, and each checksum rank and spare, between two looks for work, sends a
- * partitioned message to itself until it has arrived.
+ * At the first of these calls Open MPI 5.0 begins to duplicate MPI_COMM_WORLD, and no message moves
+ * before all processes have come to that, even those that do not run the program. So the slot that
+ * is first announces it, and each checksum rank and spare, between two checks for work, sends a
+ * partitioned message to itself until the message has arrived.
  *
- * These duplicates are lost with any process, and the library aborts over that. A job that has them
- * is launched again after a failure, never repaired in place (ftrma/protocol/plan.py).
+ * These duplicates are lost with the death of any process, at which the library aborts. A job that
+ * has them is launched again after a failure, never repaired in place (ftrma/protocol/plan.py).
  */
 #include "alarm.h"
 #include "communicator.h"
@@ -15,7 +15,8 @@
 #include "interrupt.h"
 #include "killrules.h"
 
-/* 1 if a process of any role has died since the start: the library's world still has it. */
+/* 1 if a process of any role has died since the start: it is still a member of the library's
+   world. */
 static int somebody_died(void)
 {
     for (uint32_t p = 0; p < ftrma_ctl->nprocs; p++)
@@ -41,7 +42,7 @@ static int begin(MPI_Comm comm, const char *call)
         STORE(&ftrma_ctl->partitioned, 1);
         ftrma_ring();
         if (somebody_died())
-            ftrma_raise(ftrma_round); /* the repair has nothing else to do */
+            ftrma_raise(ftrma_round); /* nothing else is to be repaired */
     }
     return MPI_SUCCESS;
 }

@@ -3,7 +3,7 @@
  * A program may probe without ever getting a message, to let the library progress or to learn
  * whether a message waits. So on communicators with others a probe is an event, and its "no" is a
  * result like that of Win_test: it is logged, counted if it repeats (results.c), and answered from
- * the log in a replay. A probe that has found a message stands for a message that no log covers.
+ * the log in a replay. A probe that has found a message counts as a message, which no log covers.
  */
 #include "communicator.h"
 #include "errors.h"
@@ -11,7 +11,8 @@
 #include "killrules.h"
 #include "results.h"
 
-/* Begin a probe. 0: ask the library; 1: the log has answered; else an MPI code. */
+/* Begin a probe. Returns 0 if the library is to be asked, 1 if the log has answered, else an MPI
+   code. */
 static int probe_begin(MPI_Comm comm, int source, int tag, const char *call, int *flag)
 {
     ftrma_failpoint(FTRMA_FAILPOINT_CALL);

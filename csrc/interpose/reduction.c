@@ -1,10 +1,11 @@
-/* The blocking collective calls that compute, on communicators that are ours: see collective.c.
+/* The blocking collective calls that compute, on communicators that ftrma implements: see
+   collective.c.
  *
- * The slots' streams are their vectors, packed.  Whoever wants a part of the result combines the
- * slots' chunks itself, in the order of slots: the result of
- * a0 op (a1 op (... op an)) is the same to the last bit wherever it is computed, and non-commutative
- * operations get their order.  An element is never split, unless it is larger than a chunk; then
- * its parts are collected first.  The combined elements are what is learned, not the contributions.
+ * The slots' streams are their vectors, packed. A slot that wants a part of the result combines the
+ * slots' chunks itself, in the order of slots: the result of a0 op (a1 op (... op an)) is the same
+ * to the last bit wherever it is computed, and non-commutative operations get their order. An
+ * element is never split, unless it is larger than a chunk; then its parts are collected first. The
+ * log keeps the combined elements, not the contributions.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,15 +17,15 @@
 
 struct reduction {
     int collective, root;
-    const void *from; /* the own vector of n elements */
+    const void *from; /* this slot's vector of n elements */
     char *to;         /* the place for elements begin .. end - 1 of the result */
     size_t n, begin, end;
     int last;         /* combine slots 0 .. last */
     MPI_Datatype type;
     MPI_Op op;
     struct ftrma_layout layout;
-    int direct;       /* 1: combined where they lie: contiguous elements, and an operation that
-                         only writes where it may */
+    int direct;       /* 1: elements are combined in place: they are contiguous, and the operation
+                         writes only into its result */
     char *collected;  /* elements of all slots that are larger than a chunk */
     char *memory, *given, *result, *packed; /* elements as they lie in memory, for all other
                                                cases */
@@ -64,7 +65,8 @@ static int combine(const struct reduction *r, const char *const *source, size_t 
     return rc ? rc : ftrma_pack(r->result, n, &r->layout, to);
 }
 
-/* Find the slots' elements in their areas; collect the parts of one that is larger than a chunk. */
+/* Find the slots' elements in their areas. Collect the parts of an element that is larger than a
+   chunk. */
 static int sources(struct ftrma_transfer *t, size_t lo, size_t hi, const char **source)
 {
     struct reduction *r = t->user;
@@ -111,7 +113,7 @@ static int deliver(struct ftrma_transfer *t, size_t lo, size_t hi)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* Take the memory for `chunk` elements at a time. */
+/* Allocate the memory for `chunk` elements at a time. */
 static int take_memory(struct reduction *r, size_t chunk, size_t room)
 {
     MPI_Aint low, span;
@@ -137,7 +139,7 @@ static int take_memory(struct reduction *r, size_t chunk, size_t room)
     return MPI_SUCCESS;
 }
 
-/* Have the library judge type and operation, by a call without an element. */
+/* Let the library check type and operation, by a call without an element. */
 static int check(struct reduction *r)
 {
     if (r->op == MPI_OP_NULL)

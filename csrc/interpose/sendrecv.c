@@ -3,8 +3,8 @@
  * Open MPI 5.0.11's MPI_Sendrecv with MPI_PROC_NULL as its source cancels a request that it has not
  * set when its send fails by a revocation, and crashes: a survivor would be lost with the neighbour
  * whose death is being repaired. Reproducer without ftrma: one rank calls MPIX_Comm_revoke() while
- * another one is in MPI_Sendrecv toward it, from MPI_PROC_NULL. This can go when the library sets
- * the request.
+ * another one is in MPI_Sendrecv toward it, from MPI_PROC_NULL. This file can be removed when the
+ * library sets the request.
  */
 #include "communicator.h"
 #include "errors.h"
@@ -12,7 +12,7 @@
 #include "interrupt.h"
 #include "killrules.h"
 
-/* Fill in the status of a receive from nobody. */
+/* Fill in the status of a receive from MPI_PROC_NULL. */
 static int receive_nothing(MPI_Comm comm, MPI_Status *status)
 {
     return PMPI_Recv(NULL, 0, MPI_BYTE, MPI_PROC_NULL, MPI_ANY_TAG, comm, status);

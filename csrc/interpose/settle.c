@@ -1,5 +1,5 @@
-/* Settling, after a death, what the dead slot left half done: words that all members of a window
- * share, and a put. */
+/* Settling, after a death, the things that the dead slot left half done: words that all members of
+ * a window share, and a put. */
 #include <errno.h>
 #include <string.h>
 
@@ -19,8 +19,8 @@ static int member_of(const struct window *w, int slot)
     return -1;
 }
 
-/* Settle a lock: all others wait at a place where their own words are settled, so a holder that
-   is none of them is the dead slot. */
+/* Settle a lock. All others wait at a place where their own words are settled, so a holder that is
+   none of them is the dead slot. */
 static void settle_lock(struct window *w, int dead, int target)
 {
     uint64_t word = LOAD(&w->members[target].lock), *holds = &pair(w, dead, target)->holds, others = 0;
@@ -32,8 +32,8 @@ static void settle_lock(struct window *w, int dead, int target)
         STORE(holds, LOCK_SHARED(word) > others ? HOLDS_SHARED : HOLDS_NONE);
 }
 
-/* Settle an atomic: the dead slot had the lock of changes, so a change that it had begun is put
-   back, unless it was done. 0: the log is damaged. */
+/* Settle an atomic. The dead slot had the lock of changes, so a change that it had begun is undone,
+   unless it was complete. Returns 0 if the log is damaged. */
 static int settle_atomic(struct window *w, const struct ftrma_log *log,
                          const struct ftrma_slot *slot, int dead, int target)
 {
@@ -55,7 +55,7 @@ static int settle_atomic(struct window *w, const struct ftrma_log *log,
     return !reader.damaged;
 }
 
-/* Forget a change of a part that is lost and comes from logs. */
+/* Forget a change of a part that is lost anyway, and is restored from logs. */
 static void forget_change(struct ftrma_member *m, int dead)
 {
     if (m->atomic_owner == dead + 1)
@@ -68,8 +68,8 @@ void ftrma_window_settle_own(struct window *w)
     forget_change(&w->members[w->me], w->me);
 }
 
-/* 1 if this slot settles the window: one survivor of the node does. If an agent and two
-   processes put one change back, they could undo a later change of others. */
+/* 1 if this slot settles the window: one survivor of the node does. If an agent or two processes
+   undid one change, they could also undo a later change of others. */
 static int is_settler(const struct window *w)
 {
     int m = 0;
@@ -99,11 +99,11 @@ static int is_in_place(const struct ftrma_log *log, const struct ftrma_slot *slo
     return 0;
 }
 
-/* Settle a put of the dead slot to this one, which waits here, as all do: no part changes
-   meanwhile. If the bytes are in place, the put counts as done. Otherwise nobody knows whether
-   they have been there. The replay then makes the put, unless this slot may have acted upon it:
-   it has come back from a call that began after the put, or the put is small and may be a flag,
-   which a slot finds without a call. 0: all go back. */
+/* Settle a put of the dead slot to this one. All slots wait here, so no part changes meanwhile. If
+   the bytes are in place, the put counts as done. Otherwise nobody knows if they have been there.
+   The replay then makes the put, unless this slot may have acted upon it: it has come back from a
+   call that began after the put, or the put is small and may be a flag, which a slot finds without
+   a call. Returns 0 if all slots must go back. */
 static int settle_put(const struct ftrma_log *log, struct ftrma_slot *slot)
 {
     uint64_t put = slot->put, event = slot->events + 1;
@@ -133,7 +133,7 @@ int ftrma_windows_settle(int slot)
     struct window *w;
     int sound = 1;
     for (int i = 0; (w = ftrma_window_number(i)); i++) {
-        /* A window that is not in use yet counts, too, as another member may be past its making. */
+        /* A window that is not in use yet counts, too, since another member may use it already. */
         int dead = w->map && w->name[0] && is_settler(w) ? member_of(w, slot) : -1;
         for (int t = 0; dead >= 0 && t < w->n; t++) {
             if (is_far(w, t))

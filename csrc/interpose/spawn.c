@@ -2,8 +2,8 @@
  * has started some cannot be replayed from then on.
  *
  * The MPI library reaches processes of another launch by TCP or a network alone. On one node ftrma
- * has it leave TCP out (mpirun_command, ftrma/launch/mpirun.py), and there each call would wait for
- * ever, or fail without a reason.
+ * tells it to leave TCP out (mpirun_command, ftrma/launch/mpirun.py), and there each call would
+ * wait for ever, or fail without a reason.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@
 #include "killrules.h"
 #include "revoke.h"
 
-/* 1 if the library leaves TCP out. The launcher hands its --mca btl on in this way: names, or
-   with a leading ^ all but these. */
+/* 1 if the library leaves TCP out. The launcher passes its --mca btl on in this way: a list of
+   names, or of all names that are left out, after a ^. */
 static int without_tcp(void)
 {
     const char *chosen = getenv("OMPI_MCA_btl");

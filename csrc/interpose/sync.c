@@ -1,14 +1,14 @@
 /* Synchronization of protected windows: fence, post-start-complete-wait (locks and
  * flushes: lock.c).
  *
- * All of it runs on words in the window's shared header, and no wait looks at one condition alone:
- * it ends when the condition holds or when a failure is noticed, whichever comes first.  The
- * library's own synchronization can wait for a dead process for ever.
+ * All of it runs on words in the window's shared header. Each wait ends when its condition holds or
+ * when a failure is noticed, whichever comes first. The library's own synchronization can wait for
+ * a dead process for ever.
  *
  * Accesses are complete in memory when their call returns (access.c), so a flush only closes an
- * epoch: it orders memory and counts.  Toward members on other nodes puts are under way until a
- * flush has waited for them (farbytes.c), and the words that such a member waits at lie on its node
- * (far.c).  Counters follow section 4.1 of the paper: EC per target, incremented when an epoch
+ * epoch: it orders memory and counts. Puts to members on other nodes are under way until a flush
+ * has waited for them (farbytes.c), and the words at which such a member waits lie on its node
+ * (far.c). Counters follow section 4.1 of the paper: EC per target, incremented when an epoch
  * toward it closes; GC, incremented by every flush or unlock; GNC by every fence; SC of a target,
  * fetched and incremented with its lock in one atomic word.
  */
@@ -33,8 +33,8 @@ static int all_arrived(const struct window *w, int *first)
     return *first == w->n;
 }
 
-/* Arrive at a barrier. Nobody learns it before all that this member has written is where it
-   belongs. */
+/* Arrive at a barrier. Nobody learns of the arrival before all that this member has written is at
+   its target. */
 static int arrive(struct window *w)
 {
     uint64_t *arrived = &w->members[w->me].arrived, now = ++w->barriers;
@@ -48,8 +48,9 @@ static int arrive(struct window *w)
     return rc ? rc : ftrma_far_flush_all(w);
 }
 
-/* Each member's word has one writer and an absolute value: arriving once more changes nothing. A
-   member that finds all arrived as it arrives rings; the last one does so in any case. */
+/* Each member's word has one writer, which stores the number of the barrier: arriving once more
+   changes nothing. A member that finds at its arrival that all have arrived rings the bell; the
+   last one does so in any case. */
 int ftrma_window_barrier(struct window *w)
 {
     struct ftrma_bell *bell = &w->header->barrier;
@@ -73,8 +74,7 @@ int ftrma_window_barrier(struct window *w)
     return MPI_SUCCESS;
 }
 
-/* Wait while *word, masked, is below what is wanted; unwind at a failure. awaits: see
-   ftrma_awaits. */
+/* Wait while *word, masked, is below `goal`; unwind at a failure. awaits: see ftrma_awaits. */
 static int wait_at_least(struct window *w, const uint64_t *word, uint64_t goal, uint64_t awaits)
 {
     uint32_t seen = LOAD(&w->header->bell.word);
@@ -233,7 +233,7 @@ int MPI_Win_complete(MPI_Win win)
     if (rc > 1)
         return rc;
     if (!rc && w->far)
-        rc = ftrma_far_flush_all(w); /* before this member tells anybody that it is done */
+        rc = ftrma_far_flush_all(w); /* before this member tells the others that it is done */
     if (rc > 1)
         return rc;
     w->access_open = 0;

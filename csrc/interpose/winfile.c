@@ -1,7 +1,7 @@
 /* The file of a window: mapping it, and this slot's part.
  *
  * In a replay the file is the one that the dead process has made. A window that all have freed
- * since has none, and gets private memory in its place.
+ * since has no file, and gets private memory in its place.
  */
 #include "winfile.h"
 
@@ -66,7 +66,8 @@ int ftrma_winfile_map(struct window *w, int create)
     int fd = ftrma_open(path, O_RDWR | (create ? O_CREAT : 0));
     if (fd < 0)
         return fd;
-    /* Taking the memory now turns a full /dev/shm into an error here instead of a signal later. */
+    /* Allocating the memory now turns a full /dev/shm into an error here instead of a signal
+       later. */
     int error = create ? posix_fallocate(fd, 0, (off_t)w->file_bytes) : 0;
     void *p = MAP_FAILED;
     if (!w->file_bytes) {
@@ -148,7 +149,8 @@ struct window *ftrma_window_new(int n)
     return w;
 }
 
-/* Reset all that an attempt leaves in a window that the program is about to create again. */
+/* Reset all that an earlier attempt has left in a window that the program is about to create
+   again. */
 static void reset_own(struct window *w, const struct ftrma_offer *offer, uint64_t offset)
 {
     size_t k = (size_t)w->n;
@@ -175,7 +177,7 @@ int ftrma_window_attach(struct window *w, const struct ftrma_offer *offer, uint6
     w->header = (struct ftrma_window_header *)(void *)w->map;
     w->members = (struct ftrma_member *)(void *)(w->map + sizeof *w->header);
     w->pairs = (struct ftrma_pair *)(void *)(w->members + n);
-    /* Even if the process died in the making itself, others may be past that already. */
+    /* Even if the process died while the window was made, others may use the window already. */
     w->left = ftrma_event_clock.mode && (!ftrma_replay_over()
                                   || LOAD(&w->members[w->me].made) == (uint32_t)LOAD(&ftrma_ctl->attempt));
     const struct ftrma_member *before = &w->members[w->me];
