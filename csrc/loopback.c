@@ -1,18 +1,18 @@
-/* Connections to the launcher and its daemons: only some are let in.
+/* Connections to the launcher and its daemons: only some are accepted.
  *
- * A launcher, or daemon, that waits for a connection to say who it is does nothing else meanwhile,
- * and takes as many connections as it has descriptors: an idle one that somebody has opened keeps
- * the MPI library from repairing anything. This library is preloaded into both. They take only
- * connections of this user's processes, if those run on this host: the kernel says whose a
- * socket is. On one node nobody else connects. Over several nodes others do, of whom a few may be
- * silent at a time, for some seconds.
+ * A launcher or daemon that waits for the first message of a connection does nothing else
+ * meanwhile, and accepts as many connections as it has descriptors: one idle connection, which
+ * anybody can open, keeps the MPI library from repairing anything. This library is preloaded into
+ * both. Of connections from this host they then accept only those of this user's processes: the
+ * kernel says who owns a socket. On one node nobody else connects. Over several nodes other hosts
+ * do, and only a few of their connections may be silent at a time, for some seconds.
  *
- * On one node the launcher listens on loopback alone, too. PRRTE 3.0 binds its port for other
- * nodes' daemons to all addresses, and leaves loopback out of those that `prte_if_include` can choose as
- * soon as there is another interface (oob_tcp_component.c, component_available).
+ * On one node this library also makes the launcher listen on loopback alone. PRRTE 3.0 binds its
+ * port for other nodes' daemons to all addresses, and as soon as there is another interface,
+ * `prte_if_include` cannot choose loopback (oob_tcp_component.c, component_available).
  *
- * The library takes itself out of the environment, so that no rank and no program of the user's is
- * started with it. It can go when the launcher can be told all of this.
+ * The library removes itself from the environment, so that no rank and no program of the user's is
+ * started with it. It can be removed when the launcher has options for all of this.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -33,9 +33,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define TURNED_AWAY 64  /* refused in one call, which comes again: its caller has other things to
-                           do */
-#define SILENT 32       /* as many strangers from other hosts as a job's supervisor lets in */
+#define TURNED_AWAY 64  /* refused in one call at most, since its caller has other things to do, and
+                           calls again */
+#define SILENT 32       /* strangers from other hosts, as many as a job's supervisor accepts */
 #define SILENT_S 5
 #define HEAD_BYTES 64   /* less than any message with which a daemon or rank begins */
 
@@ -54,7 +54,8 @@ __attribute__((constructor)) static void begin(void)
     if (!acts || !all)
         return;
     const char *rest = strchr(all, ':'); /* this library is the first */
-    const char *last = strstr(all, "/loopback.so"); /* by the name of the link that it came by */
+    const char *last = strstr(all, "/loopback.so"); /* by the name of the link through which it was
+                                                       loaded */
     alone = last && (!rest || last < rest);
     if (rest)
         setenv("LD_PRELOAD", rest + 1, 1);
@@ -68,7 +69,7 @@ enum { MINE, FOREIGN, ELSEWHERE, UNKNOWN };
 
 static int judge(uint32_t uid, uint32_t inode)
 {
-    return inode && uid == geteuid() ? MINE : FOREIGN; /* without an inode it was closed */
+    return inode && uid == geteuid() ? MINE : FOREIGN; /* a socket without an inode was closed */
 }
 
 static void split(const union address *a, uint32_t ip[4], uint16_t *port)
@@ -81,7 +82,8 @@ static void split(const union address *a, uint32_t ip[4], uint16_t *port)
     *port = a->any.sa_family == AF_INET6 ? a->v6.sin6_port : a->v4.sin_port;
 }
 
-/* One question to the kernel, however many sockets there are: the other end of a connection. */
+/* Ask the kernel for the other end of a connection: one question, however many sockets there
+   are. */
 static int ask(const union address *here, const union address *there)
 {
     struct {
@@ -110,7 +112,7 @@ static int ask(const union address *here, const union address *there)
         if (answer.head.nlmsg_type == SOCK_DIAG_BY_FAMILY)
             whose = judge(answer.body.found.idiag_uid, answer.body.found.idiag_inode);
         else if (answer.head.nlmsg_type == NLMSG_ERROR && answer.body.error.error == -ENOENT)
-            whose = ELSEWHERE; /* or nobody can be asked */
+            whose = ELSEWHERE; /* or the kernel cannot be asked */
     }
     if (fd >= 0)
         close(fd);
@@ -145,7 +147,7 @@ static int search(const union address *here, const union address *there)
     return whose;
 }
 
-/* An address of IPv4 that IPv6 wraps, unwrapped: a socket of IPv4 shows the other end so. */
+/* Unwrap an address of IPv4 that IPv6 wraps: a socket of IPv4 shows its other end unwrapped. */
 static union address plain(const union address *a)
 {
     if (a->any.sa_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&a->v6.sin6_addr))
@@ -157,7 +159,8 @@ static union address plain(const union address *a)
 
 static int owner(const union address *here, const union address *there)
 {
-    static int answers; /* the kernel has answered a question, so its "there is none" is one, too */
+    static int answers; /* the kernel has answered a question, so its "there is none" is an answer,
+                           too */
     union address mine = plain(here), other = plain(there);
     int whose = ask(&mine, &other);
     if (whose == MINE || whose == FOREIGN)
@@ -184,8 +187,8 @@ static time_t now_s(void)
     return now.tv_sec;
 }
 
-/* 1 if this is still the connection that came, and has said nothing yet: its descriptor is its
-   owner's. */
+/* 1 if this is still the connection that came, and nothing was received over it yet. Its owner may
+   have closed the descriptor and used it again. */
 static int is_silent(const struct stranger *s)
 {
     union address from = {0};
@@ -196,8 +199,8 @@ static int is_silent(const struct stranger *s)
            && info.tcpi_bytes_received < HEAD_BYTES;
 }
 
-/* Let a stranger in. A stranger that is silent for too long, and the first of too many, is cut
-   off; its owner sees its end. */
+/* Accept a stranger. A stranger that is silent for too long, or is the first of too many, is cut
+   off; the owner of its descriptor sees the end of the connection. */
 static void let_in(int fd, const union address *from)
 {
     pthread_mutex_lock(&guard);
@@ -224,7 +227,7 @@ static int welcome(int fd)
     socklen_t size = sizeof here, length = sizeof there;
     if (getsockname(fd, &here.any, &size) || getpeername(fd, &there.any, &length)
         || (here.any.sa_family != AF_INET && here.any.sa_family != AF_INET6))
-        return 1; /* of another kind, or gone already */
+        return 1; /* it is of another kind, or gone already */
     int whose = owner(&here, &there);
     if (whose == ELSEWHERE && !alone)
         let_in(fd, &there);

@@ -2,8 +2,8 @@
  * Edges on their way to their owners, and the numbers that a slot gives the vertices that its edges
  * lead to; see graph.h.
  *
- * Both take one look at an edge for each pass, and no memory of their own: of graphs of many edges
- * the passes are what loading costs.
+ * Both read each edge once in a pass, and allocate no memory: for graphs of many edges the passes
+ * are the cost of loading.
  */
 #include "graph.h"
 #include "owner.h"

@@ -1,8 +1,8 @@
 /*
  * Factors of a matrix, changed along the known entries of its columns; see graph.h.
  *
- * Stochastic gradient descent, one entry after the other: the next entry of a column sees what the
- * one before has made of the column's factors.
+ * Stochastic gradient descent, one entry after the other: each entry of a column sees the column's
+ * factors as the entry before has left them.
  */
 #include "graph.h"
 

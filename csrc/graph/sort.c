@@ -17,7 +17,8 @@ static int count(const uint32_t *key, size_t m, size_t size, int64_t *ptr)
     return 0;
 }
 
-/* Moves each beginning back: placing has moved it to its end, where the next one begins. */
+/* Moves each beginning back: placing the edges has moved it to its end, where the next one
+   begins. */
 static void move_back(int64_t *ptr, size_t size)
 {
     memmove(ptr + 1, ptr, size * sizeof *ptr);

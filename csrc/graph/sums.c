@@ -1,8 +1,9 @@
 /*
  * Messages combined along edges; see graph.h.
  *
- * Sums of floats depend on their order, so each target has one: that of its edges. One loop is made
- * for each type, combination and use; what is not in the table below has none.
+ * Sums of floats depend on their order, so each target has a fixed order: that of its edges. One
+ * loop is made for each type, combination and use; combinations that are not in the table below
+ * have none.
  */
 #include "graph.h"
 
@@ -22,8 +23,8 @@
 #define TIMES(T, x, e) ((T)((double)(x) * weight[e]))
 
 /*
- * In gather_some who does not send adds what changes no bit: a branch on it is mispredicted (measured:
- * 5 ns for an edge, and 2 without).
+ * In gather_some a vertex that does not send adds a value that changes no bit: a branch on this
+ * would be mispredicted (measured: 5 ns for an edge, and 2 without the branch).
  */
 #define PICK(T, WORD)                                                                             \
     static inline T pick_##T(uint8_t first, T a, T b)                                             \

@@ -1,6 +1,6 @@
 /*
- * Edge lists as text; see graph.h. A line that is wrong is only found here: who has called says
- * what is wrong with it.
+ * Edge lists as text; see graph.h. A wrong line is only found here; the caller says what is wrong
+ * with it.
  *
  * The text ends with a line feed, so every loop over characters ends there at the latest.
  */
@@ -57,7 +57,8 @@ static const char *skip_blanks(const char *p, const struct reading *how)
     return p;
 }
 
-/* Reads an id; the end of its word, or NULL: it is none, is below the base, or 2^63 and more. */
+/* Reads an id. Returns the end of its word, or NULL if it is none, is below the base, or is 2^63 or
+   more. */
 static const char *read_id(const char *p, int64_t *id, const struct reading *how)
 {
     uint64_t value = 0;
@@ -72,7 +73,7 @@ static const char *read_id(const char *p, int64_t *id, const struct reading *how
     return p > begin && *id >= 0 && is_word_end(p, how) ? p : NULL;
 }
 
-/* Reads an infinity; the end of its word, or NULL. NaN is refused. */
+/* Reads an infinity. Returns the end of its word, or NULL. NaN is refused. */
 static const char *read_infinity(const char *p, double *value, const struct reading *how)
 {
     const size_t length = strncasecmp_l(p, "infinity", 8, how->plain) == 0 ? 8 : 3;
@@ -84,12 +85,12 @@ static const char *read_infinity(const char *p, double *value, const struct read
 
 /* A number as it is written: digits times ten to the power. */
 struct decimal {
-    uint64_t digits; /* the first ones, without zeros in front */
+    uint64_t digits; /* the first ones, without leading zeros */
     int ndigits;     /* all of them; MOST_DIGITS + 1: more than `digits` has */
     long power;
 };
 
-/* Reads digits with at most one point; their end, or NULL if there is no digit. */
+/* Reads digits with at most one point. Returns their end, or NULL if there is no digit. */
 static inline const char *read_digits(const char *p, struct decimal *d)
 {
     int any = 0;
@@ -108,7 +109,8 @@ static inline const char *read_digits(const char *p, struct decimal *d)
     return any ? p : NULL;
 }
 
-/* Reads "e" and a power of ten, if they are there; their end, or NULL if the power has no digit. */
+/* Reads "e" and a power of ten, if they are there. Returns their end, or NULL if the power has no
+   digit. */
 static inline const char *read_power(const char *p, struct decimal *d)
 {
     if (*p != 'e' && *p != 'E')
@@ -128,7 +130,7 @@ static inline const char *read_power(const char *p, struct decimal *d)
 /* An integer of more than 53 bits, written without a point, is a double without rounding. */
 static int is_exact(const char *digits, size_t length, double value)
 {
-    char whole[400]; /* a double has at most 309 digits in front of the point */
+    char whole[400]; /* a double has at most 309 digits before the point */
     while (length > 1 && *digits == '0') {
         digits++;
         length--;
@@ -138,8 +140,8 @@ static int is_exact(const char *digits, size_t length, double value)
 }
 
 /*
- * Reads a weight, rounded to nearest; the end of its word, or NULL. Where digits and power of ten are
- * doubles, one operation rounds as is right (Clinger, "How to read floating point numbers
+ * Reads a weight, rounded to nearest. Returns the end of its word, or NULL. If digits and power of
+ * ten are doubles, one operation rounds correctly (Clinger, "How to read floating point numbers
  * accurately", PLDI 1990); the C library reads all others. An integer that would be rounded is
  * refused: it may be an id, or a count.
  */
@@ -175,7 +177,7 @@ static const char *read_weight(const char *begin, double *weight, const struct r
     return p;
 }
 
-/* Passes over a field; the end of its word, or NULL: a quote is not closed. */
+/* Passes over a field. Returns the end of its word, or NULL if a quote is not closed. */
 static const char *skip_field(const char *p, const struct reading *how)
 {
     const char separator = how->form->separator;
@@ -192,7 +194,8 @@ static const char *skip_field(const char *p, const struct reading *how)
     return p;
 }
 
-/* Goes from a word's end to the next field: its begin, the line's end, or NULL: neither is there. */
+/* Goes from a word's end to the next field. Returns the field's beginning, or the line's end, or
+   NULL if neither is there. */
 static const char *next_field(const char *p, const struct reading *how, int *more)
 {
     const char separator = how->form->separator;
@@ -206,7 +209,7 @@ static const char *next_field(const char *p, const struct reading *how, int *mor
     return *p == separator ? skip_blanks(p + 1, how) : NULL;
 }
 
-/* Reads one line that has an edge, from its first field on; the line's end, or NULL. */
+/* Reads one line that has an edge, from its first field on. Returns the line's end, or NULL. */
 static const char *read_edge(const char *p, struct reading *how, int64_t *source, int64_t *target,
                              double *weight)
 {
@@ -235,7 +238,7 @@ static const char *read_edge(const char *p, struct reading *how, int64_t *source
     return right && read == 2 + (form->weight >= 0) ? p : NULL;
 }
 
-/* Reads an id of up to 18 digits; their end, or NULL: there are more, or none. */
+/* Reads an id of up to 18 digits. Returns their end, or NULL if there are more, or none. */
 static inline const char *read_digits_alone(const char *p, int64_t *id)
 {
     const char *const begin = p;
@@ -247,8 +250,9 @@ static inline const char *read_digits_alone(const char *p, int64_t *id)
 }
 
 /*
- * Reads the usual line, if the form has such ones: two ids in front, one separator between fields.
- * The line's end, or NULL: it is another line, which read_edge() reads. Measured: 2 times as fast.
+ * Reads the usual line, if the form has such lines: two ids in front, one separator between fields.
+ * Returns the line's end, or NULL if it is another line, which read_edge() reads. Measured: twice
+ * as fast.
  */
 static const char *read_usual(const char *p, struct reading *how, int64_t *source, int64_t *target,
                               double *weight)

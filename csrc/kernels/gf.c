@@ -1,5 +1,5 @@
-/* Erasure kernels; see gf.h. The sums themselves: gf_portable.c, and gf_x86.c for the instruction sets
- * of x86-64. */
+/* Erasure kernels; see gf.h. The sums themselves are computed in gf_portable.c, and in gf_x86.c for
+ * the instruction sets of x86-64. */
 #include "gf.h"
 
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "variant.h"
 
 /*
- * With more outputs than one pass has, passes alternate on parts of this many bytes, so that the
- * second one finds the inputs in the second-level cache.
+ * If there are more outputs than one pass has, passes alternate on parts of this many bytes, so
+ * that the second pass finds the inputs in the second-level cache.
  */
 #define PART ((size_t)8 << 10)
 
@@ -71,7 +71,8 @@ static void sums(void *const *out, size_t nout, const void *const *in, size_t ni
                  const uint8_t *coef, size_t n, int add)
 {
     const size_t part = nout > GF_WIDE ? PART : n;
-    /* Bytes that are added to are read anyway: storing past the cache would only throw them out. */
+    /* Bytes to which something is added are read anyway: storing past the cache would only evict
+       them. */
     const int stream = n >= STREAM_MIN && !add;
     struct lists lists;
     struct gf_pass pass = {.add = add};

@@ -35,7 +35,8 @@ static void portable_add(uint8_t *sum, const uint8_t *from, uint8_t c, size_t n)
     }
 }
 
-/* Does any number of bytes, and so also those beside the lines of the other variants. */
+/* Processes any number of bytes, and so also those outside of the whole lines of the other
+   variants. */
 void ftrma_gf_lines_portable(const struct gf_pass *pass, size_t at, size_t end)
 {
     for (; at < end; at += STEP) {

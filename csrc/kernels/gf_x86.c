@@ -1,18 +1,20 @@
 /*
  * The erasure kernels of the x86-64 instruction sets.
  *
- * There are two ways to multiply a vector of bytes by a constant. Everywhere: split each byte into
- * nibbles and look each half's product up in a table of 16 bytes with PSHUFB (Plank, Greenan and
- * Miller, FAST 2013). With GFNI: multiplication by a constant is linear over GF(2), hence one
- * GF2P8AFFINEQB with an 8 x 8 bit matrix. (GF2P8MULB would not do: its field is that of AES.)
+ * There are two ways to multiply a vector of bytes by a constant. The first works everywhere: split
+ * each byte into nibbles and look up each half's product in a table of 16 bytes with PSHUFB (Plank,
+ * Greenan and Miller, FAST 2013). The second needs GFNI: multiplication by a constant is linear
+ * over GF(2), so it is one GF2P8AFFINEQB with an 8 x 8 bit matrix. (GF2P8MULB would not do: its
+ * field is that of AES.)
  */
 #include "gf_pass.h"
 
 #if HAVE_X86
 
 /*
- * With more streams than the processors' own prefetchers follow, lines are asked for so many bytes
- * ahead. Measured: 14 to 19 % faster with 14 to 26 streams (Xeon); with 8 it loses (Zen 5).
+ * If there are more streams than the processors' own prefetchers follow, lines are prefetched this
+ * many bytes ahead. Measured: 14 to 19 % faster with 14 to 26 streams (Xeon); with 8 it is slower
+ * (Zen 5).
  */
 #define STREAMS_MAX 12
 #define AHEAD ((size_t)1 << 10)

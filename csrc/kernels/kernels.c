@@ -14,7 +14,7 @@ void ftrma_xor_into(void *dst, const void *src, size_t n)
     struct gf_pass pass = {.out = {dst}, .nout = 1, .add = 1, .plain = 1, .nin = 1};
     const char *const in[1] = {src};
     pass.in = in;
-    /* dst is read anyway: storing past the cache would only throw it out. */
+    /* dst is read anyway: storing past the cache would only evict it. */
     ftrma_gf_run(&pass, 0, n, 0);
 }
 
@@ -29,12 +29,12 @@ uint32_t ftrma_block_crc(const void *block)
 {
     static const char zeros[BLOCK];
     static uint32_t of_zeros;
-    if (of_zeros == 0) /* threads may both compute it: the same value */
+    if (of_zeros == 0) /* two threads may compute it at once, with the same value */
         of_zeros = ftrma_crc32c(0, zeros, BLOCK);
     return ftrma_crc32c(0, block, BLOCK) ^ of_zeros;
 }
 
-/* All stores before it are in memory before all stores behind it, should the process be killed. */
+/* All stores before it are in memory before all stores after it, even if the process is killed. */
 #define IN_ORDER() __atomic_signal_fence(__ATOMIC_SEQ_CST)
 
 void ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_block, void *stage,
@@ -64,7 +64,7 @@ void ftrma_delta_stage(const void *now, void *copy, size_t n, uint32_t first_blo
         ++*ndirty;
         IN_ORDER();
         if (crc != NULL)
-            crc[b] ^= before ^ ftrma_block_crc(to); /* a mismatch stays one, undone or not */
+            crc[b] ^= before ^ ftrma_block_crc(to); /* a mismatch stays a mismatch, undone or not */
         out += BLOCK;
     }
     if (rest > 0 && memcmp(from, to, rest) != 0) {
@@ -134,7 +134,7 @@ size_t ftrma_copy_changed(void *dst, const void *src, size_t n)
  */
 #define PIECE ((size_t)16 << 10)
 
-/* The bytes beside whole lines. reg: of the checksum, or NULL. */
+/* Copy the bytes before and after the whole lines. reg: register of the checksum, or NULL. */
 static void past_ends(char *to, const char *from, size_t n, char *also, uint32_t *reg)
 {
     if (reg != NULL)
@@ -143,8 +143,8 @@ static void past_ends(char *to, const char *from, size_t n, char *also, uint32_t
         past_portable(to, from, n, also);
 }
 
-/* Whole lines and their checksum. If that takes two passes each piece is summed first, which brings
-   it into the nearest cache. */
+/* Copy whole lines and compute their checksum. If that takes two passes, each piece is summed
+   first, which brings it into the nearest cache. */
 static void past_lines(char *to, const char *from, size_t n, char *also, uint32_t *reg)
 {
     const struct kernels *const kernel = ftrma_kernels();

@@ -110,8 +110,8 @@ AVX2 static void delta_avx2(const char *now, char *copy, char *stage, int stream
 
 /*
  * The crc32 instruction takes three cycles and can start every cycle: three lanes keep it busy.
- * Their registers are joined by moving the first past two lanes and the second past one, a
- * multiplication by x^(8 * bytes) modulo the polynomial. Long lanes make a block but for its
+ * Their registers are joined by moving the first past two lanes and the second past one, which is a
+ * multiplication by x^(8 * bytes) modulo the polynomial. Long lanes cover a block except for its
  * last 16 bytes; short ones serve the rest and small messages.
  */
 #define LANE_LONG ((size_t)1360)
@@ -218,7 +218,7 @@ AVX512 static uint32_t crc_avx512(uint32_t reg, const unsigned char *buf, size_t
     return crc_avx2(crc_folded(s), buf, n);
 }
 
-/* A line in one store: nothing is ever sent to memory half full. */
+/* Copies each line by one store, so that no line is sent to memory half full. */
 AVX512 static void past_avx512(char *dst, const char *from, size_t n, char *also)
 {
     for (size_t i = 0; i < n; i += LINE) {
@@ -325,8 +325,8 @@ static uint32_t crc_times_x(uint32_t reg)
 #if HAVE_X86
 /*
  * The factor that a carry-less multiplication needs to move something past so many bits. The
- * product of two bit-reversed factors stands one bit too high, and a 32-bit factor in 64 bits
- * stands for itself times x^32: hence 33 less.
+ * product of two bit-reversed factors is one bit too high, and a 32-bit factor in 64 bits stands
+ * for itself times x^32: so 33 bits are subtracted.
  */
 static uint64_t crc_past(size_t bits)
 {

@@ -1,17 +1,19 @@
-/* Memory of a vault that is taken while the program computes.
+/* Memory of a vault, allocated while the program computes.
  *
- * A page of shared memory is found, filled with zeros and mapped when it is touched first, which takes
- * several times as long as staging it: a first checkpoint that has to do it holds the program up for
- * seconds.  So a thread does it before, from the moment it is known how much there will be.
+ * A page of shared memory is found, filled with zeros and mapped when it is first touched, which
+ * takes several times as long as staging it: a first checkpoint that has to do this delays the
+ * program for seconds. So a thread does it in advance, from the moment at which the needed size is
+ * known.
  *
- * It is a thread of C, which never holds Python's lock, at the lowest priority, so that it has what the
- * program leaves: next to nothing of a processor that computes all the time.  Whoever needs the memory
- * before it is there takes the rest.  The thread's lock is held while pages are found, some tenths of a
- * millisecond, and not while they are mapped: each page by a fault of its own, not by one call for
- * many, which would hold the lock of the process's address space, and the program up where it asks the
- * kernel for memory.
+ * It is a thread of C, which never holds Python's lock. It has the lowest priority, so that it gets
+ * the time that the program leaves: next to nothing of a processor that computes all the time. A
+ * caller that needs the memory before the thread has finished allocates the rest itself. The
+ * thread's lock is held while pages are found, some tenths of a millisecond, and not while they are
+ * mapped. Each page is mapped by a fault of its own: one call for many would hold the lock of the
+ * process's address space, and delay the program where it asks the kernel for memory.
  *
- * Pages that are taken are not in use: `used` and `stage_room` say that, and do not change here.
+ * Pages that are allocated here are not in use yet: `used` and `stage_room` count the pages in use,
+ * and do not change here.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,22 +28,22 @@
 
 enum {
     NICE = 19,     /* the lowest: 1.5 % of a processor that computes all the time */
-    AT_ONCE = 64,  /* blocks: found while the lock is held */
+    AT_ONCE = 64,  /* blocks that are found while the lock is held */
     LEFT_FREE = 16 /* one part in so many of the shared memory is left to others */
 };
 
-/* 1 if enough memory is free besides the blocks that would be taken next. */
+/* 1 if enough memory stays free when the next blocks are allocated. */
 static int is_room(const struct ftrma_vault *v)
 {
     struct statvfs room;
     if (fstatvfs(v->fd, &room))
         return 0;
     uint64_t need = (uint64_t)AT_ONCE * BLOCK / room.f_frsize + room.f_blocks / LEFT_FREE;
-    return room.f_blocks == 0 || room.f_bavail > need; /* 0: it has no limit */
+    return room.f_blocks == 0 || room.f_bavail > need; /* 0 if it has no limit */
 }
 
-/* Take the next blocks: [out] their place. 0 if there are none to be taken; then the thread
-   ends. */
+/* Allocate the next blocks: [out] their place. Returns 0 if there are none to allocate; then the
+   thread ends. */
 static uint64_t take_next(struct ftrma_vault *v, unsigned char **begin)
 {
     struct ahead *a = &v->ahead;
@@ -53,7 +55,7 @@ static uint64_t take_next(struct ftrma_vault *v, unsigned char **begin)
         uint64_t at = (i ? v->stage_at : v->copy_at) + a->taken[i] * BLOCK;
         if (count > 0
             && (!is_room(v) || posix_fallocate(v->fd, (off_t)at, (off_t)(count * BLOCK)))) {
-            a->stopped = 1; /* the caller that needs the memory finds none either, and tells */
+            a->stopped = 1; /* the caller that needs the memory finds none either, and reports it */
             count = 0;
         }
         *begin = (unsigned char *)v->header + at;
@@ -80,7 +82,7 @@ static void *work(void *vault)
     return NULL;
 }
 
-/* Begin the thread; the program's signals do not come to it. */
+/* Begin the thread, which does not take the program's signals. */
 static int begin(struct ftrma_vault *v)
 {
     sigset_t all, before;
@@ -115,7 +117,7 @@ void ftrma_vault_ahead(struct ftrma_vault *v, uint64_t blocks, uint64_t staging)
         pthread_join(a->thread, NULL); /* the thread has ended, or is about to */
     a->begun = begin(v) == 0;
     if (!a->begun)
-        a->working = 0; /* nobody else looks at it */
+        a->working = 0; /* no other thread uses it */
 }
 
 void ftrma_ahead_stop(struct ftrma_vault *v)
@@ -129,7 +131,7 @@ void ftrma_ahead_give_back(struct ftrma_vault *v, uint64_t blocks, uint64_t stag
 {
     const uint64_t need[2] = {blocks, staging};
     const uint64_t have[2] = {v->header->used, v->header->stage_room};
-    ftrma_ahead_close(v); /* the thread would die on memory that is given back */
+    ftrma_ahead_close(v); /* the thread would crash on memory that is given back */
     for (int i = 0; i < 2; i++) {
         const uint64_t keep = need[i] > have[i] ? need[i] : have[i], taken = v->ahead.taken[i];
         const uint64_t at = (i ? v->stage_at : v->copy_at) + keep * BLOCK;

@@ -5,15 +5,16 @@
  *   commit  one compare-and-swap by whoever sees all groups summed (ftrma/protocol/server.py)
  *   fold    every checksum rank: parity ^= stage; the parity is at v + 1
  *
- * Before the commit a slot goes back to v by copy ^= stage, and a lost one is computed from the
- * parity at v and the others gone back; after it everything needed for v + 1 is in place.  Each
- * step is finished by the process that began it or undone by its repair, so at every instant one
- * version can be rebuilt completely, and all groups agree which.
+ * Before the commit a slot goes back to v by copy ^= stage, and a lost slot is computed from the
+ * parity at v and the other members' copies, which have gone back to v. After the commit everything
+ * needed for v + 1 is in place. Each step is finished by the process that began it or undone by its
+ * repair, so at every instant one version can be rebuilt completely, and all groups agree on which.
  *
- * Undoing and folding can be killed, too, and are done again by who takes the vault over.  Adding a
- * delta twice would take it back, so the header names the delta that is being added, by its place in
- * the dirty list, and the checksum that its block comes to: by these it is found how far the
- * addition has come.  A slot that stages in steps may stage a block several times: a delta each.
+ * A process can also be killed while it undoes or folds; the one that takes over the vault then
+ * does this again. Adding a delta twice would cancel it. So the header names the delta that is
+ * being added, by its place in the dirty list, and the checksum that its block will have: they show
+ * how far the addition has come. A slot that stages in steps may stage a block several times, with
+ * one delta each time.
  */
 #include <errno.h>
 #include <string.h>
@@ -45,9 +46,10 @@ uint64_t ftrma_stage_end(struct ftrma_vault *v)
     return v->header->ndirty;
 }
 
-/* Count the words of a block's front that a killed addition of `delta` has reached: the block
-   has this checksum when the delta is added to the other words (rest), or taken from the front
-   again (not rest). -1: it has not, so the block is damaged. */
+/* Count the words of a block's front that an addition of `delta` had reached when its process was
+   killed. For the right count the block has this checksum when the delta is added to the other
+   words (rest), or removed from the front again (not rest). Returns -1 if no count is right, so
+   that the block is damaged. */
 static long torn_words(const unsigned char *at, const unsigned char *delta, uint32_t crc, int rest)
 {
     uint64_t block[WORDS], add[WORDS];
@@ -64,8 +66,8 @@ static long torn_words(const unsigned char *at, const unsigned char *delta, uint
     return -1;
 }
 
-/* Add the words [first, end) of a delta to a block in this order, or down to `first` if `end` is
-   smaller: a process that is killed amid this leaves a front again. */
+/* Add the words [first, end) of a delta to a block in this order, or down from `first` if `end` is
+   smaller: even if the process is killed during this, the changed words are a front. */
 static void add_words(unsigned char *at, const unsigned char *delta, long first, long end)
 {
     volatile uint64_t *block = (volatile uint64_t *)(void *)at;
@@ -76,9 +78,9 @@ static void add_words(unsigned char *at, const unsigned char *delta, long first,
         block[i] ^= add[i];
 }
 
-/* Add the delta at place d of the dirty list to its block, which has the checksum `crc` then; go on
-   with it if a process was killed while it did this. The caller stores the checksum, takes the
-   delta off its list, and only then begins another one. */
+/* Add the delta at place d of the dirty list to its block, which then has the checksum `crc`;
+   continue the addition if a process was killed during it. The caller stores the checksum, removes
+   the delta from its list, and only then begins another one. */
 static void add_once(struct ftrma_vault *v, uint64_t d, const unsigned char *delta, uint32_t crc)
 {
     struct vault_header *h = v->header;
@@ -95,15 +97,15 @@ static void add_once(struct ftrma_vault *v, uint64_t d, const unsigned char *del
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
 }
 
-/* Ask for a block's memory, which comes while the checksum of its delta is computed. */
+/* Prefetch a block, which is loaded while the checksum of its delta is computed. */
 static void fetch(const unsigned char *at)
 {
     for (size_t i = 0; i < BLOCK; i += CACHE_LINE)
         __builtin_prefetch(at + i, 1);
 }
 
-/* Undo a block that a process was perhaps staging when it was killed: the block's front is new,
-   and its checksum is still that of the old block. (If the process had not begun, the block
+/* Undo a block that a process was perhaps staging when it was killed: the block's front is new
+   then, and its checksum is still that of the old block. (If the process had not begun, the block
    matches already.) */
 static void undo_torn(struct ftrma_vault *v)
 {
@@ -119,7 +121,8 @@ static void undo_torn(struct ftrma_vault *v)
         add_words(at, delta, front, 0);
 }
 
-/* Undo the newest block first, so that the list has the blocks that are still to be undone. */
+/* Undo the newest block first, so that the list always has the blocks that are still to be
+   undone. */
 void ftrma_stage_undo(struct ftrma_vault *v, uint64_t version)
 {
     struct vault_header *h = v->header;
@@ -133,7 +136,7 @@ void ftrma_stage_undo(struct ftrma_vault *v, uint64_t version)
         const unsigned char *at = v->copy + (uint64_t)b * BLOCK;
         if (h->torn == d + 1)
             was = (uint32_t)h->torn_crc;
-        /* The checksum of the newest block may not have been brought up to date yet. */
+        /* The checksum of the newest block may not have been updated yet. */
         else if (newest && ftrma_block_crc(at) == was)
             was = v->crc[b];
         add_once(v, d, v->stage + d * BLOCK, was);
@@ -180,7 +183,7 @@ void ftrma_parity_add(struct ftrma_vault *p, int i, uint8_t g, uint64_t first, u
             add(sum, delta, g, BLOCK);
             continue;
         }
-        p->dirty[p->header->ndirty++] = b; /* first of all, for ftrma_parity_drop */
+        p->dirty[p->header->ndirty++] = b; /* before all else, for ftrma_parity_drop */
         set(sum, delta, g, BLOCK);
         p->touched[b] = 1;
     }
@@ -217,7 +220,8 @@ void ftrma_parity_drop(struct ftrma_vault *p)
 void ftrma_parity_fold(struct ftrma_vault *p, uint64_t version)
 {
     uint32_t *crc = crc_of(p, -1);
-    if (p->header->words.folding != version) /* else the folding was begun before, and goes on */
+    if (p->header->words.folding != version) /* otherwise the folding was begun before, and is
+                                                continued */
         p->header->torn = 0;
     __atomic_store_n(&p->header->words.folding, version, __ATOMIC_SEQ_CST);
     for (uint64_t d = 0; d < p->header->ndirty; d++) {

@@ -7,7 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 #ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22 /* Linux 5.14; before, nothing happens and pages fault */
+#define MADV_POPULATE_READ 22 /* Linux 5.14; on older kernels the call does nothing, and pages are
+                                 mapped by faults */
 #endif
 #include <sys/stat.h>
 #include <unistd.h>
@@ -34,7 +35,7 @@ uint64_t ftrma_vault_capacity(const void *header)
     return h.magic == MAGIC ? h.capacity : 0;
 }
 
-/* 1 if all that a header counts has room in a vault of its capacity. */
+/* 1 if all the blocks that a header counts have room in a vault of its capacity. */
 static int fits(const struct vault_header *h)
 {
     int all = h->used <= h->capacity && h->stage_room <= h->capacity && h->ndirty <= h->capacity;
@@ -43,7 +44,7 @@ static int fits(const struct vault_header *h)
     return all;
 }
 
-/* The capacity by the file's header; 0 if that cannot be. */
+/* The capacity according to the file's header; 0 if the header is impossible. */
 static uint64_t capacity_of(int fd)
 {
     struct vault_header h;
@@ -54,7 +55,7 @@ static uint64_t capacity_of(int fd)
     return capacity < (uint64_t)st.st_size / BLOCK ? capacity : 0;
 }
 
-/* Say where each area begins, in the file and, once it is mapped, in this process. */
+/* Set where each area begins, in the file and, once it is mapped, in this process. */
 static void lay_out(struct ftrma_vault *v, uint64_t capacity, char *map)
 {
     uint64_t lists = blocks_of(capacity * 4) * BLOCK, crcs = lists * (1 + 3 * v->group_size);
@@ -72,8 +73,9 @@ static void lay_out(struct ftrma_vault *v, uint64_t capacity, char *map)
     v->stage = (unsigned char *)map + v->stage_at;
 }
 
-/* Give a new file its size, or look whether an old one has it: a process that is killed while it makes its
-   vault leaves a shorter file, and reading that would be fatal. 0 or an errno value. */
+/* Give a new file its size, or check that an old one has it: a process that is killed while it
+   makes its vault leaves a shorter file, and reading that would be fatal. Returns 0 or an errno
+   value. */
 static int size_file(const struct ftrma_vault *v, int create)
 {
     struct stat st;
@@ -132,8 +134,8 @@ void ftrma_vault_close(struct ftrma_vault *v)
     free(v);
 }
 
-/* Take memory for blocks of an area; taken: blocks that are there already, though not in use. 0
-   or an errno value. */
+/* Allocate memory for blocks of an area. taken: blocks that are allocated already, though not in
+   use. Returns 0 or an errno value. */
 static int take(struct ftrma_vault *v, uint64_t *room, uint64_t area, uint64_t blocks,
                 uint64_t taken)
 {
@@ -161,7 +163,7 @@ int ftrma_vault_reserve(struct ftrma_vault *v, uint64_t blocks, uint64_t staging
             error = take(v, &h->stage_room, v->stage_at, staging, v->ahead.taken[1]);
         if (error != -ENOSPC || again)
             return error;
-        ftrma_ahead_give_back(v, blocks, staging); /* one area may have taken memory that the
+        ftrma_ahead_give_back(v, blocks, staging); /* one area may have allocated memory that the
                                                       other one needs */
     }
 }
@@ -297,8 +299,8 @@ uint64_t ftrma_clear(void *to, uint64_t size_bytes)
 
 /* ---- computed from other vaults ------------------------------------------------------------- */
 
-/* Set block b of `to` to the sum of the sources' blocks, each times its coefficient; a source
-   that is shorter counts as zeros. */
+/* Set block b of `to` to the sum of the sources' blocks, each times its coefficient. Beyond its end
+   a shorter source counts as zeros. */
 static void combine(struct ftrma_vault *to, uint64_t b, struct ftrma_vault *const *sources,
                     const uint8_t *g, int n)
 {

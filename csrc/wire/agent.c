@@ -1,9 +1,9 @@
 /* The agent of a node: carries out the requests of origins, one at a time.
  *
  * The agent is one thread, so that requests need no lock against each other, and it never waits
- * inside of a request. A request that cannot be carried out now is parked (grant.c) or rejected. A
- * message that nobody could carry out ends its connection, and no other; so does one that was changed
- * on its way, which comes again over the next connection.
+ * inside a request. A request that cannot be carried out now is parked (grant.c) or rejected. A
+ * message that can never be carried out ends its connection, and no other. So does a message that
+ * was changed on its way, which comes again over the next connection.
  */
 #include "agent_state.h"
 
@@ -20,7 +20,7 @@
 #include "reply.h"
 #include "spokes.h"
 
-#define BATCH 1024 /* messages at most between two looks at parked requests, bell and descriptor */
+#define BATCH 1024 /* messages at most between two checks of parked requests, bell and descriptor */
 
 /* ---- requests about targets and roles ---- */
 
@@ -69,7 +69,7 @@ static void take_resend(struct ftrma_peer *peer, const struct ftrma_wire_head *h
     peer->resends[head->target] = head->number;
 }
 
-/* Carry out a request that has to do with no part. 0: the request is another one. */
+/* Carry out a request that concerns no part. Returns 0 if it is another request. */
 static int administer(struct ftrma_peer *peer, const struct ftrma_wire_head *head)
 {
     struct ftrma_agent *a = peer->agent;
@@ -87,7 +87,8 @@ static int administer(struct ftrma_peer *peer, const struct ftrma_wire_head *hea
         STORE(&l->targets[head->target].hold, 0);
         tell_release(a, head->target);
         break;
-    case FTRMA_WIRE_NUMBER: /* also while the target is on HOLD: its recovery asks */
+    case FTRMA_WIRE_NUMBER: /* answered even while the target is on HOLD, since its recovery asks
+                               this */
         told = ftrma_ledger_number(l, peer->origin, head->target);
         break;
     case FTRMA_WIRE_RESEND:
@@ -115,7 +116,8 @@ static const char *memory_fault(int error)
     return error ? "the agent has no memory for it" : NULL;
 }
 
-/* Carry out a request whose number is the next one, or that has none. NULL, or why nobody can. */
+/* Carry out a request whose number is the next one, or that has none. Returns NULL, or why it can
+   never be carried out. */
 static const char *act(const struct ftrma_request *r)
 {
     const char *fault;
@@ -139,7 +141,7 @@ static const char *act(const struct ftrma_request *r)
     }
 }
 
-/* Try a parked change again. 1: it is parked no longer. */
+/* Try a parked change again. Returns 1 if it is parked no longer. */
 static int attempt(const struct ftrma_request *parked)
 {
     struct ftrma_request r = *parked;
@@ -167,7 +169,7 @@ static const char *on_part(struct ftrma_peer *peer, const struct ftrma_wire_head
     if (r.part >= 0 && !ftrma_parts_map(l, (uint32_t)r.part))
         r.part = -1;
     if (ftrma_message_numbered(head) && head->number <= reached) {
-        ftrma_apply_repeat(&r); /* also if the part is gone since */
+        ftrma_apply_repeat(&r); /* even if the part is gone since */
         return NULL;
     }
     if (r.part < 0) {
@@ -183,20 +185,22 @@ static const char *on_part(struct ftrma_peer *peer, const struct ftrma_wire_head
             return NULL;
         }
         if (is_parked(peer, head->target))
-            return NULL; /* the one that is parked gets the reply */
+            return NULL; /* the request that is parked already gets the reply */
     }
     return act(&r);
 }
 
-/* 1: an atomic that was carried out before. Its answer may have been lost with the agent before. A
-   replay of the target needs the answer in its origin's log, so it is told also during a HOLD. */
+/* 1 if this is an atomic that was carried out before. Its answer may have been lost with the
+   previous agent. A replay of the target needs the answer in its origin's log, so it is sent even
+   during a HOLD. */
 static int is_done_atomic(const struct ftrma_peer *peer, const struct ftrma_wire_head *head)
 {
     return head->kind >= FTRMA_WIRE_ACC && head->kind <= FTRMA_WIRE_CAS
            && head->number <= ftrma_ledger_number(peer->agent->ledger, peer->origin, head->target);
 }
 
-/* Take a message. NULL: it is carried out, parked or rejected; else why nobody can carry it out. */
+/* Take a message. Returns NULL if it is carried out, parked or rejected; else why it can never be
+   carried out. */
 static const char *obey(struct ftrma_peer *peer, const struct ftrma_wire_head *head,
                         const void *payload)
 {
@@ -224,7 +228,7 @@ static const char *obey(struct ftrma_peer *peer, const struct ftrma_wire_head *h
     if (head->kind == FTRMA_WIRE_FILE && !early) /* requests that wait may need the file */
         return ftrma_files_serve(peer, head, payload);
     if (peer->refused[head->target])
-        return NULL; /* the origin sends it again behind RESEND */
+        return NULL; /* the origin sends it again after RESEND */
     if (early || (l->targets[head->target].hold && !is_done_atomic(peer, head))) {
         ftrma_reply_reject(peer, head, early ? FTRMA_WIRE_EARLY : FTRMA_WIRE_HELD, 0);
         return NULL;
@@ -266,7 +270,7 @@ static void take_some(struct ftrma_agent *a)
     }
 }
 
-/* The bell was rung: words have changed, parts are released, or a lock is free. */
+/* Act on a ring of the bell: words have changed, parts are released, or a lock is free. */
 static void take_ring(struct ftrma_agent *a)
 {
     a->scan_due = 1;

@@ -4,8 +4,8 @@
  * put again and copies it again. A SET raises its word after its number is stored, and again
  * whenever the request comes again. An atomic cannot be repeated. So the agent stores its undo,
  * applies it, stores the answer, then the number, which makes the atomic done. The answer outlives
- * the agent and the target's process: others may have seen the effect, so a repeated request gets
- * the answer of the first time.
+ * the agent and the target's process: others may have seen the effect, so a repeated request must
+ * get the answer of the first time.
  */
 #include "apply.h"
 
@@ -22,7 +22,7 @@
 
 #define NO_MEMORY "the agent has no memory for it"
 #define WORD sizeof(uint64_t)
-#define TRIES 200 /* a process of the node is inside of a change for some 100 ns */
+#define TRIES 200 /* a process of the node is inside a change for some 100 ns */
 
 const char *const ftrma_apply_parked = "parked";
 
@@ -54,11 +54,11 @@ static struct ftrma_wire_run run_of(const struct ftrma_request *r, uint64_t i)
     return run;
 }
 
-/* In place of a fault: the bytes to read are in the memory of a process that has died.  The request
-   gets no reply: the repair rings the alarm of its origin, which sends it again later. */
+/* Returned in place of a fault: the bytes to read are in the memory of a process that has died. The
+   request gets no reply: the repair rings the alarm of its origin, which sends it again later. */
 static const char dead[] = "its process has died";
 
-/* Copy to the part, or from it. NULL, or why that is impossible. */
+/* Copy to the part, or from it. Returns NULL, or why that is impossible. */
 static const char *reach(const struct ftrma_request *r, uint64_t offset, void *bytes, size_t n,
                          int write)
 {
@@ -68,14 +68,14 @@ static const char *reach(const struct ftrma_request *r, uint64_t offset, void *b
                       : ftrma_parts_read(l, part, offset, bytes, n);
     if (!error)
         return NULL;
-    if (error == -ESRCH) /* nobody needs what is written to it */
+    if (error == -ESRCH) /* nobody needs the bytes that are written to it */
         return write ? NULL : dead;
     return error == -EPERM ? "the node does not let the agent reach the memory of a process: "
                              "windows from Allocate need no such permission"
                            : "the memory of the part cannot be reached";
 }
 
-/* The number of runs of a PUTV or GETV; 0: another request, which has one stretch. */
+/* The number of runs of a PUTV or GETV; 0 for another request, which has one stretch. */
 static uint64_t runs_of(const struct ftrma_wire_head *head)
 {
     if (head->kind == FTRMA_WIRE_PUTV)
@@ -130,8 +130,8 @@ const char *ftrma_apply_put(const struct ftrma_request *r)
 }
 
 /* The number is stored first: a process that sees the raised word may release the part, and a
-   request that came again would find no part. If the agent dies between, the repeated SET raises
-   the word. */
+   request that came again would find no part. If the agent dies between the two stores, the
+   repeated SET raises the word. */
 const char *ftrma_apply_set(const struct ftrma_request *r)
 {
     struct ftrma_ledger *l = r->peer->agent->ledger;
@@ -148,7 +148,8 @@ const char *ftrma_apply_get(const struct ftrma_request *r)
     uint64_t n = runs_of(r->head), sum = 0;
     unsigned char *data = r->peer->agent->scratch, *to = data;
     const char *fault = NULL;
-    /* Copied in any case: others may store there between the sum and the sending. */
+    /* The bytes are copied in any case, since others may store there between the sum and the
+       sending. */
     if (!n && !place->pid) {
         const char *map = r->peer->agent->ledger->mapped[r->part].map;
         sum = ftrma_sum_copy(to, map + place->at + r->head->offset, r->head->operand);
@@ -169,8 +170,8 @@ const char *ftrma_apply_get(const struct ftrma_request *r)
 
 /* ---- atomics ---- */
 
-/* Keep changes by processes of the node out: they enter by the same word (change.h). 0: one of them
-   is inside of a change. */
+/* Keep changes by processes of the node out: they enter by the same word (change.h). Returns 0 if
+   one of them is inside a change. */
 static int enter(struct ftrma_wire_words *words)
 {
     for (int i = 0; i < TRIES; i++) {
@@ -255,7 +256,8 @@ const char *ftrma_apply_atomic(const struct ftrma_request *r)
     undo->bytes = bytes;
     memcpy(value, undo->old, bytes);
     combine(r, value, bytes);
-    int changes = memcmp(value, undo->old, bytes) != 0; /* else the target may store there */
+    int changes = memcmp(value, undo->old, bytes) != 0; /* otherwise nothing is written, since the
+                                                           target may store there */
     if (!fault && changes)
         STORE(&undo->number, head->number);
     ftrma_failpoint(agent, FTRMA_WIRE_AT_UNDO);
@@ -310,7 +312,8 @@ void ftrma_apply_repeat(const struct ftrma_request *r)
         ftrma_reply_acks(peer, head->target, 0);
         ftrma_reply(peer, head, FTRMA_WIRE_DONE, words ? LOAD(&words->lock) >> 32 : 0, NULL, 0);
         break;
-    default: /* the answer of an older atomic has been taken, else no newer one would have come */
+    default: /* the origin has taken the answer of an older atomic, since otherwise it would not
+                have sent a newer one */
         if (LOAD(&answer->number) == head->number)
             tell(peer, head, answer);
     }

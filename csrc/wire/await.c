@@ -1,5 +1,5 @@
-/* Replies, and waits for them.  A wait ends by its reply, the alarm, its deadline, or a refusal.  The
- * failure of a connection ends no wait: the origin makes the next connection.
+/* Replies, and waits for them. A wait ends by its reply, the alarm, its deadline, or a refusal. The
+ * failure of a connection does not end a wait: the origin makes the next connection.
  */
 #include "await.h"
 
@@ -31,7 +31,7 @@ static void take_ack(struct ftrma_origin *o, uint32_t target, struct ftrma_wire_
     struct ftrma_retransmit *s = &o->targets[target].kept;
     struct ftrma_wire_head *first = ftrma_retransmit_first(s);
     if (!first || first->number >= ack.number + ack.count)
-        return; /* acknowledged before */
+        return; /* it was acknowledged before */
     if (first->number < ack.number || ack.number + ack.count > o->targets[target].number + 1) {
         refuse_text(o, "the agent acknowledges what was not sent");
         return;
@@ -51,7 +51,7 @@ static void take_answer(struct ftrma_origin *o, const struct ftrma_wire_head *he
     struct ftrma_origin_target *t = &o->targets[head->target];
     const struct ftrma_wire_head *first = ftrma_retransmit_first(&t->kept);
     if (!t->asked || !first || first->number != head->number)
-        return; /* the reply to a repeated request */
+        return; /* this is the reply to a repeated request */
     int atomic = first->kind == FTRMA_WIRE_ACC || first->kind == FTRMA_WIRE_FOP
                  || first->kind == FTRMA_WIRE_CAS;
     uint64_t bytes = 0; /* the third word of the payload, see struct ftrma_wire_answer */
@@ -77,7 +77,7 @@ static void take_rejection(struct ftrma_origin *o, const struct ftrma_wire_head 
     struct ftrma_origin_target *t = &o->targets[head->target];
     const struct ftrma_wire_head *first = ftrma_retransmit_first(&t->kept);
     if (head->number != t->resends)
-        return; /* it rejects a request that was sent again since, behind the last RESEND */
+        return; /* it rejects a request that was sent again since, after the last RESEND */
     if (head->operand != FTRMA_WIRE_GAP) {
         t->refused = 1;
         return;
@@ -88,7 +88,7 @@ static void take_rejection(struct ftrma_origin *o, const struct ftrma_wire_head 
         ftrma_retransmit_target(o, head->target);
 }
 
-/* 1: a reply has the bytes that the request with a token waits for. */
+/* 1 if a reply has the bytes for which the request with a token waits. */
 static int is_awaited_data(const struct ftrma_origin *o, const struct ftrma_wire_head *head)
 {
     const struct ftrma_origin_query *query = &o->query;
@@ -98,7 +98,8 @@ static int is_awaited_data(const struct ftrma_origin *o, const struct ftrma_wire
 }
 
 /* Say if a payload was changed on its way, as ftrma_message_payload_fault() does. Awaited bytes are
-   put where they are wanted: those that were changed are overwritten when they come again. */
+   put in their final place at once: if they were changed, they are overwritten when they come
+   again. */
 static const char *payload_fault(struct ftrma_origin *o, const struct ftrma_wire_head *head,
                                  const void *payload)
 {
@@ -228,7 +229,7 @@ static int sleep_ms(const struct ftrma_origin_node *n, uint64_t deadline, uint64
     return until <= now ? 0 : (int)((until - now + 999999u) / 1000000u);
 }
 
-/* Kind of the atomic or lock that is under way to a target; 0: neither is. */
+/* Kind of the atomic or lock that is under way to a target; 0 if neither is. */
 static int kind_asked(const struct ftrma_origin *o, uint32_t target)
 {
     const struct ftrma_origin_target *t = &o->targets[target];

@@ -45,7 +45,7 @@ static void close_from(int first) {
         close(fd);
 }
 
-/* The process, until its program. */
+/* The code of the process, until it runs its program. */
 static int process(void *arg) {
     struct order *order = arg;
     struct sigaction fallback = {.sa_handler = SIG_DFL};
@@ -63,7 +63,7 @@ static int process(void *arg) {
     _exit(127);
 }
 
-/* The child that wait() does not find. */
+/* The code of the child that wait() does not find. */
 static int child(void *arg) {
     struct order *order = arg;
     if (clone(process, order->stack + STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, order) < 0)

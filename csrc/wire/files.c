@@ -1,7 +1,9 @@
-/* Plain files beside the ledger that a process of another node makes, lengthens, looks at, removes.
+/* Plain files beside the ledger, which a process of another node can make, lengthen, examine and
+   remove.
  *
- * Each that has bytes becomes a part, which is read and written as any other. To carry a request out
- * twice does no harm. A name has a prefix of its own, so that no request reaches a file of the job's.
+ * Each file that has bytes becomes a part, which is read and written like any other. Carrying a
+ * request out twice does no harm. The names have a prefix of their own, so that no request reaches
+ * a file of the job's.
  */
 #define _GNU_SOURCE
 #include "files.h"
@@ -16,7 +18,7 @@
 #include "parts.h"
 #include "reply.h"
 
-/* The bytes of a file, which is made that long; negative errno value. */
+/* Make a file at least so long. Returns its bytes, or a negative errno value. */
 static int64_t lengthen(int directory, const char *name, uint64_t bytes)
 {
     struct stat st;
@@ -26,7 +28,8 @@ static int64_t lengthen(int directory, const char *name, uint64_t bytes)
     int error = fstat(fd, &st) ? errno : 0;
     if (!error && !bytes)
         error = ftruncate(fd, 0) ? errno : 0;
-    else if (!error && (uint64_t)st.st_size < bytes) /* its memory is taken, or there is an error */
+    else if (!error && (uint64_t)st.st_size < bytes) /* its memory is allocated now, or there is an
+                                                        error */
         error = posix_fallocate(fd, 0, (off_t)bytes);
     if (!error && fstat(fd, &st))
         error = errno;
@@ -34,7 +37,7 @@ static int64_t lengthen(int directory, const char *name, uint64_t bytes)
     return error ? -error : st.st_size;
 }
 
-/* The bytes of a file; -ENOENT: there is none; -EINVAL: it is something else. */
+/* The bytes of a file; -ENOENT if there is none; -EINVAL if it is something else. */
 static int64_t look(int directory, const char *name)
 {
     struct stat st;
@@ -46,7 +49,7 @@ static int64_t look(int directory, const char *name)
     return error ? -error : st.st_size;
 }
 
-/* Have the part be this file, as long as it is now. The node may have made the file anew, so it is
+/* Make the part this file, with its present length. The node may have made the file anew, so it is
    mapped again in any case. */
 static int place(struct ftrma_ledger *l, const struct ftrma_wire_head *head, const char *name,
                  uint64_t bytes)
@@ -63,7 +66,7 @@ static int place(struct ftrma_ledger *l, const struct ftrma_wire_head *head, con
     return ftrma_parts_place(l, (uint32_t)at, &part);
 }
 
-/* Have the part be no file any more, if it was this one: to reach bytes that are gone is fatal. */
+/* Release the part if it was this file, since reaching bytes that are gone is fatal. */
 static void displace(struct ftrma_ledger *l, const struct ftrma_wire_head *head, const char *name)
 {
     int at = ftrma_parts_find(l, head->window, head->target, head->generation);

@@ -16,8 +16,8 @@
 
 #define NEIGHBOURS_NS 1000000 /* head start of the node's processes that sleep for a lock */
 
-/* 1: no other origin's hold keeps this one from the lock. A hold of its own, given by an agent that
-   died before it stored the number, is no obstacle. */
+/* 1 if no other origin's hold keeps this one from the lock. The origin's own hold is no obstacle:
+   an agent that died before it stored the number has granted it. */
 static int is_free(const struct ftrma_ledger *l, uint32_t part, uint32_t origin, int shared)
 {
     for (uint32_t o = 0; o < l->header->origins; o++) {
@@ -28,8 +28,8 @@ static int is_free(const struct ftrma_ledger *l, uint32_t part, uint32_t origin,
     return 1;
 }
 
-/* Take the lock word, unless processes of the node hold it. waits: have them leave the next turn to
-   the agent. */
+/* Take the lock word, unless processes of the node hold it. waits: then make them leave the next
+   turn to the agent. */
 static int take_word(uint64_t *lock, int shared, int waits)
 {
     uint64_t word = LOAD(lock), next;
@@ -64,7 +64,7 @@ static void done(struct ftrma_peer *peer, const struct ftrma_wire_head *head, ui
     ftrma_reply(peer, head, FTRMA_WIRE_DONE, told, NULL, 0);
 }
 
-/* Grant a lock to an origin. 0: it cannot be had now. */
+/* Grant a lock to an origin. Returns 0 if it cannot be granted now. */
 static int grant(struct ftrma_peer *peer, const struct ftrma_wire_head *head, int part, int waits)
 {
     struct ftrma_ledger *l = peer->agent->ledger;
@@ -121,7 +121,7 @@ void ftrma_grant_unlock(const struct ftrma_request *r)
         done(r->peer, r->head, 0);
         return;
     }
-    /* An UNLOCK that is repeated gives back no other origin's lock. */
+    /* A repeated UNLOCK must not give back another origin's lock. */
     STORE(ftrma_ledger_hold(l, part, r->peer->origin), FTRMA_HOLDS_NOTHING);
     int asleep = ftrma_parts_sleepers(l, part);
     ftrma_parts_refresh_lock(l, part);
@@ -153,7 +153,7 @@ int ftrma_grant_park(const struct ftrma_request *r)
     return 0;
 }
 
-/* Take a request out of the list. at: the pointer to it. */
+/* Remove a request from the list. at: the pointer to it. */
 static void unpark(struct ftrma_agent *agent, struct ftrma_parked **at)
 {
     struct ftrma_parked *p = *at;
@@ -188,7 +188,7 @@ void ftrma_grant_next(struct ftrma_agent *agent, int part)
             continue;
         }
         if (!grant(p->peer, &p->head, part, 1))
-            return; /* nobody overtakes it */
+            return; /* no other request overtakes it */
         unpark(agent, at);
     }
 }
@@ -206,7 +206,7 @@ void ftrma_grant_retry(struct ftrma_agent *agent, int (*attempt)(const struct ft
     }
 }
 
-/* The next part with waiting locks in this round; -1: there are no more. */
+/* The next part with waiting locks in this round; -1 if there are no more. */
 static int next_part(struct ftrma_agent *agent)
 {
     struct ftrma_parked *p = agent->parked;

@@ -34,7 +34,7 @@ static uint64_t layout(const struct ftrma_ledger_header *h, uint64_t at[5])
     return next;
 }
 
-/* Put together a path and `end`. 0 or -ENAMETOOLONG. */
+/* Join a path and `end`. Returns 0 or -ENAMETOOLONG. */
 static int name_beside(char *name, size_t room, const char *path, const char *end)
 {
     return snprintf(name, room, "%s%s", path, end) < (int)room ? 0 : -ENAMETOOLONG;
@@ -55,7 +55,7 @@ int ftrma_ledger_make(const char *path, uint32_t origins, uint32_t targets, uint
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return -errno;
-    /* The header is written last: a file without it is no ledger to anybody. */
+    /* The header is written last: nobody takes a file without it for a ledger. */
     int failed = (mkfifo(bell, 0600) && errno != EEXIST) || ftruncate(fd, (off_t)h.file_bytes)
                  || pwrite(fd, &h, sizeof h, 0) != (ssize_t)sizeof h;
     int error = failed ? errno : 0;
@@ -63,7 +63,7 @@ int ftrma_ledger_make(const char *path, uint32_t origins, uint32_t targets, uint
     return -error;
 }
 
-/* Check that a file is a whole ledger of this user. 0 or -errno. */
+/* Check that a file is a whole ledger of this user. Returns 0 or -errno. */
 static int examine(int fd, struct ftrma_ledger_header *h)
 {
     struct stat st;
@@ -90,7 +90,7 @@ int ftrma_ledger_beside(const char *path)
     return fd;
 }
 
-/* Open the bell for both reading and writing, so that neither end waits for the other one. */
+/* Open the bell for both reading and writing, so that neither end waits for the other. */
 static int open_bell(const char *path)
 {
     char bell[PATH_MAX];
@@ -198,7 +198,8 @@ int ftrma_ledger_clocks(struct ftrma_ledger *l, const char *file, uint32_t n, ui
     return 0;
 }
 
-/* Map the file of the clocks, which is made before the first request. 0: impossible. */
+/* Map the file of the clocks, which is made before the first request. Returns 0 if that is
+   impossible. */
 static int map_clocks(struct ftrma_ledger *l)
 {
     const struct ftrma_ledger_header *h = l->header;

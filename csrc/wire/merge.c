@@ -2,12 +2,13 @@
  *
  * A word that comes is stored by compare-and-swap from its shadow, so that a change of this node
  * that has not been sent yet stays, and is ordered after the word. A change that was sent, and that
- * the hub has not taken, is ordered after all words that come until it has.
+ * the hub has not taken yet, is ordered after all words that come until the hub takes it.
  *
  * The journal is valid from before the first store of a message until after the last. If the agent
- * is killed between, the next one stores the rest, and takes no word that has come for a change of
- * this node. It cannot know one thing: a process may have stored the old value once more, after the
- * word and before its shadow. That store is overwritten, as if it had come first.
+ * is killed in between, the next one stores the rest, and does not mistake a word that has come for
+ * a change of this node. It cannot know one thing: a process may have stored the old value once
+ * more, after the word was stored and before its shadow was. That store is overwritten, as if it
+ * had come first.
  */
 #define _GNU_SOURCE
 #include "merge.h"
@@ -30,7 +31,7 @@ int ftrma_merge_alarmed(const struct ftrma_mirror *m)
 
 /* ---- words that come ---- */
 
-/* Raise the alarm and its shadow to a value. 1: the alarm is higher now. */
+/* Raise the alarm and its shadow to a value. Returns 1 if the alarm is higher now. */
 static int raise_alarm(struct ftrma_mirror *m, uint64_t word, uint64_t value)
 {
     uint64_t now = LOAD(m->at[word]), raised = 0;
@@ -43,7 +44,7 @@ static int raise_alarm(struct ftrma_mirror *m, uint64_t word, uint64_t value)
     return raised != 0;
 }
 
-/* Store a word that has come. 1: it has raised the alarm. */
+/* Store a word that has come. Returns 1 if it has raised the alarm. */
 static int take(struct ftrma_mirror *m, uint64_t word, uint64_t value)
 {
     ftrma_failpoint(m->agent, FTRMA_WIRE_AT_MIRROR);
@@ -138,7 +139,7 @@ void ftrma_merge_finish(struct ftrma_mirror *m)
 
 /* ---- words that were changed here ---- */
 
-/* 1: the word was sent over an earlier connection, and the hub did not take it. */
+/* 1 if the word was sent over an earlier connection, and the hub did not take it. */
 static int is_lost(const struct ftrma_mirror *m, uint64_t word)
 {
     return m->pending[word] > m->header->acked && m->pending[word] <= m->resends;
@@ -165,8 +166,8 @@ static uint64_t find(struct ftrma_mirror *m, int all, int hot)
 
 uint64_t ftrma_merge_find(struct ftrma_mirror *m, int all)
 {
-    /* Hot words go along with the word that raises the alarm, which may change amid the search, and
-       once more with the word that ends it. */
+    /* Hot words are sent together with the word that raises the alarm, which may change during the
+       search, and once more with the word that ends it. */
     int hot = ftrma_merge_alarmed(m), wide = all || hot || m->hot;
     uint64_t n = find(m, all, wide);
     if (!wide && (hot = ftrma_merge_alarmed(m)))

@@ -1,6 +1,6 @@
 /* The rules for heads and payloads, which are checked before anything is done. A peer whose message
- * breaks them is told the rule, and loses its connection. Before that, sums show whether it is still
- * the message that was sent.
+ * breaks them is told the rule, and loses its connection. Before these rules, sums are checked,
+ * which show if it is still the message that was sent.
  */
 #include "message.h"
 
@@ -38,7 +38,7 @@ size_t ftrma_message_element(int type)
     return type < FTRMA_WIRE_I64 ? 4 : 8;
 }
 
-/* Why the operation, type, size or place of an atomic breaks the rules. */
+/* Say why the operation, type, size or place of an atomic breaks the rules. */
 static const char *atomic_fault(const struct ftrma_wire_head *head)
 {
     int op = ftrma_message_op(head), type = ftrma_message_type(head);
@@ -106,7 +106,7 @@ static const char *mirror_fault(const struct ftrma_wire_head *head)
 struct form {
     int side;
     int numbered;
-    uint32_t least, most; /* bytes behind the head */
+    uint32_t least, most; /* bytes after the head */
     int about;            /* whether it names a window */
     const char *(*fault)(const struct ftrma_wire_head *head); /* its further rules, or NULL */
 };
@@ -178,7 +178,7 @@ const char *ftrma_message_broken_rule(const struct ftrma_wire_head *head, int si
     return form->fault ? form->fault(head) : NULL;
 }
 
-/* Why a run is empty, or all runs have more than so many bytes together. */
+/* Say if a run is empty, or all runs have more than so many bytes together. */
 static const char *runs_fault(const void *payload, uint64_t n, uint64_t bytes)
 {
     uint64_t sum = 0;

@@ -26,7 +26,8 @@ static uint64_t hash_of(const struct ftrma_mirror_region *regions, uint64_t n)
     return hash ? hash : 1;
 }
 
-/* Count regions, words and bytes. 0; -EINVAL: a region is impossible, or two share a word. */
+/* Count regions, words and bytes. Returns 0, or -EINVAL if a region is impossible, or two share a
+   word. */
 static int measure(const struct ftrma_mirror_region *regions, uint64_t n,
                    struct ftrma_mirror_header *h)
 {
@@ -73,7 +74,8 @@ static uint64_t layout(const struct ftrma_mirror_header *h, uint64_t at[5])
     return next;
 }
 
-/* Map a whole file of this user. private: nobody else may have access to it. 0 or -errno. */
+/* Map a whole file of this user. private: nobody else may have access to it. Returns 0 or
+   -errno. */
 static int map_file(int directory, const char *name, int private, char **map, uint64_t *bytes)
 {
     struct stat st;
@@ -178,7 +180,7 @@ int ftrma_mirror_scans(const char *path, const uint64_t **scans, const uint64_t 
 
 /* ---- in an agent ---- */
 
-/* Check that a file is the whole state of a mirror. 0 or -errno. */
+/* Check that a file is the whole state of a mirror. Returns 0 or -errno. */
 static int examine(struct ftrma_mirror *m, char *map, uint64_t bytes)
 {
     struct ftrma_mirror_header *h = (void *)map, counted = {0};
@@ -199,7 +201,7 @@ static int examine(struct ftrma_mirror *m, char *map, uint64_t bytes)
     return 0;
 }
 
-/* Find the address and kind of each word. 0 or -ENOMEM. */
+/* Find the address and kind of each word. Returns 0 or -ENOMEM. */
 static int find_words(struct ftrma_mirror *m, uint32_t node)
 {
     const struct ftrma_mirror_header *h = m->header;

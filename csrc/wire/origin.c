@@ -1,9 +1,9 @@
 /* An origin: the accesses of a process to parts on other nodes.
  *
- * A put returns at once and is kept until it is acknowledged; a flush waits for that.  A get waits for
- * its bytes, an atomic for its answer.  A lock or unlock is begun by one call and finished by another,
- * so that several can be under way.  An unlock is sent when all puts before it are acknowledged:
- * otherwise a death could lose puts below the horizon.
+ * A put returns at once and is kept until it is acknowledged; a flush waits for that. A get waits
+ * for its bytes, an atomic for its answer. A lock or unlock is begun by one call and finished by
+ * another, so that several can be under way. An unlock is sent when all puts before it are
+ * acknowledged: otherwise a death could lose puts up to the horizon.
  *
  * A call that ends with FTRMA_ALARM or FTRMA_TIMEOUT may be made again.  Some bytes of a put may then
  * be sent twice, which does no harm.
@@ -19,7 +19,7 @@
 #include "retransmit.h"
 #include "sum.h"
 
-#define MOST_KEPT (4u << 20) /* bytes that wait for an acknowledgement of one target */
+#define MOST_KEPT (4u << 20) /* bytes that may wait for an acknowledgement of one target */
 
 static int is_acknowledged(const struct ftrma_origin *o, uint32_t target)
 {
@@ -40,14 +40,15 @@ static int check(const struct ftrma_origin *o, uint32_t target)
 {
     if (target >= o->ntargets)
         return -EINVAL;
-    /* The agent would see a gap in the numbers of requests that follow it. */
+    /* Another request now could make the agent see a gap in the numbers. */
     return o->targets[target].asked || o->targets[target].answered ? -EBUSY : 0;
 }
 
 /* ---- puts and gets ---- */
 
-/* Take as many runs from a list as fit into one message. [in/out] i, skip: the run to go on with,
-   and its bytes that were taken before. [out] bytes: of all runs taken. Returns their number. */
+/* Take as many runs from a list as fit into one message. [in/out] i, skip: the run with which to go
+   on, and its bytes that were taken before. [out] bytes: of all runs taken. Returns the number of
+   runs taken. */
 static size_t cut(const struct ftrma_wire_run *runs, size_t n, size_t *i, uint64_t *skip,
                   struct ftrma_wire_run *taken, size_t most, size_t *bytes)
 {
@@ -176,8 +177,8 @@ static void begin_one(struct ftrma_origin *o, uint32_t target)
         begin_flush(o, target);
 }
 
-/* Wait for a flush that was begun. result: of the flushes before; after a failure nothing is waited
-   for. */
+/* Wait for a flush that was begun. result: that of the flushes before; after a failure this does
+   not wait. */
 static int end_one(struct ftrma_origin *o, uint32_t target, int result)
 {
     if (o->targets[target].flushing && !result)

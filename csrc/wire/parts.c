@@ -15,7 +15,7 @@
 
 /* ---- places ---- */
 
-/* 1: there is room for two bells in the head of the part's file. */
+/* 1 if there is room for two bells in the head of the part's file. */
 static int has_bells(const struct ftrma_wire_part *place)
 {
     uint64_t bytes = 2 * sizeof(struct ftrma_bell);
@@ -82,8 +82,8 @@ static int is_part(const struct ftrma_ledger_part *part, uint32_t window, uint32
            && part->place.window == window && part->place.target == target;
 }
 
-/* 1: there is a part with the window, target and generation of a place. [out] other: 1 if one lies
-   in another file. An index that was never used ends the search. */
+/* 1 if there is a part with the window, target and generation of a place. [out] other: 1 if such a
+   part lies in another file. An index that was never used ends the search. */
 static int is_there(const struct ftrma_ledger *l, const struct ftrma_wire_part *place, int *other)
 {
     uint32_t n = l->header->parts, at = first_place(l, place->window, place->target);
@@ -155,7 +155,7 @@ char *ftrma_parts_map(struct ftrma_ledger *l, uint32_t index)
     if (m->map && m->placed == placed)
         return m->map;
     ftrma_ledger_unmap(m);
-    /* To read behind the end of a file would be fatal, so its length is checked. */
+    /* Reading beyond the end of a file would be fatal, so its length is checked. */
     struct stat st;
     int plain = place->words == FTRMA_WIRE_PLAIN;
     uint64_t end = plain ? 0 : place->words + sizeof(struct ftrma_wire_words), part_end = 0;
@@ -178,7 +178,7 @@ char *ftrma_parts_map(struct ftrma_ledger *l, uint32_t index)
 
 /* ---- bytes ---- */
 
-/* Copy between `local` and the memory of another process of this node. 0 or -errno. */
+/* Copy between `local` and the memory of another process of this node. Returns 0 or -errno. */
 static int move_private(const struct ftrma_wire_part *place, uint64_t offset, void *local, size_t n,
                         int write)
 {
@@ -211,7 +211,8 @@ int ftrma_parts_write(struct ftrma_ledger *l, uint32_t part, uint64_t offset, co
         return move_private(place, offset, (void *)(uintptr_t)from, n, 1);
     char *to = l->mapped[part].map + place->at + offset;
     if (n == sizeof(uint64_t) && (uintptr_t)to % sizeof(uint64_t) == 0) {
-        uint64_t word; /* others read it without a lock, and what is read next is behind it */
+        uint64_t word; /* others read it without a lock, and then read words that were stored before
+                          it */
         memcpy(&word, from, sizeof word);
         STORE((uint64_t *)(void *)to, word);
     } else {
@@ -249,7 +250,7 @@ void ftrma_parts_undo_unfinished(struct ftrma_ledger *l)
 
 /* ---- roles ---- */
 
-/* Make an area zeros. Most of it has no memory yet, and gets none by this. */
+/* Fill an area with zeros. Most of it has no memory yet, and gets none by this. */
 static void clear(struct ftrma_ledger *l, void *area, size_t bytes)
 {
     off_t at = (char *)area - (char *)l->header;

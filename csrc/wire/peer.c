@@ -28,7 +28,7 @@ void ftrma_peer_leave(struct ftrma_peer *p)
     *at = p->next;
     ftrma_connection_close(p->connection);
     free_peer(p);
-    /* The peer may have waited for a lock in front of others. */
+    /* The peer may have been first in the queue for a lock. */
     for (uint32_t i = 0; a->parked && i < a->ledger->header->parts; i++)
         ftrma_grant_next(a, (int)i);
 }
@@ -58,8 +58,9 @@ int ftrma_agent_adopt(struct ftrma_agent *a, int fd, uint32_t origin, uint64_t i
         free_peer(p);
         return error;
     }
-    /* Messages of the connection before that were not read are lost: the origin sends them again,
-       or its process is dead and counts up to its number alone. */
+    /* Messages of the previous connection that were not read are lost: the origin sends them again,
+       or its process is dead, and its requests count up to the number alone that has taken
+       effect. */
     STORE(&l->incarnations[origin], incarnation);
     for (struct ftrma_peer *other = a->peers, *next; other; other = next) {
         next = other->next;

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SOON (64u << 10) /* bytes of puts after which the agent acknowledges them unasked */
+#define SOON (64u << 10) /* bytes of puts after which the agent acknowledges them without being
+                            asked */
 
 static void reply(struct ftrma_peer *peer, const struct ftrma_wire_head *to, int kind,
                   uint64_t operand, const void *payload, size_t bytes, uint64_t sum)

@@ -1,6 +1,6 @@
-/* Requests are kept until they are acknowledged.  They are sent again in the order of their numbers:
- * to the next agent of a node, to a target that is released or has moved.  An agent repeats none that
- * has taken effect.
+/* Requests are kept until they are acknowledged. They are sent again in the order of their numbers:
+ * to the next agent of a node, or to a target that is released or has moved. An agent repeats no
+ * request that has taken effect.
  */
 #include "retransmit.h"
 
@@ -141,7 +141,7 @@ void ftrma_retransmit_node(struct ftrma_origin *o, uint32_t node)
     for (uint32_t i = 0; i < o->ntargets; i++)
         if (o->targets[i].node == node) {
             o->targets[i].refused = 0;
-            o->targets[i].resends = 0; /* as the agent counts */
+            o->targets[i].resends = 0; /* the agent counts anew for each connection, too */
             send_kept(o, i);
         }
     if (o->query.active && o->query.node == node)

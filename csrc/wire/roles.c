@@ -1,5 +1,5 @@
-/* The roles of an origin and the places of its targets, which it also tells to agents; its alarm; how
- * it is opened and closed.
+/* The roles of an origin and the places of its targets, which it also tells to agents; its alarm;
+ * its opening and closing.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -5,12 +5,12 @@
  * acknowledges it in one step: words that a spoke receives before an acknowledgement are ordered
  * before its own message, words that it receives afterwards are ordered after it.
  *
- * A connection begins with MIRRORED both ways. The hub's tells the last number that it has taken
- * from this spoke, so that no message is sent again that others may have answered. Then the hub
- * sends all words, and the spoke sends again the words that the hub has not taken. The words of a
- * scan are ordered when the hub has acknowledged them over the present connection: by then all
+ * A connection begins with a MIRRORED in both directions. The hub's has the last number that it has
+ * taken from this spoke, so that no message is sent again that others may have answered. Then the
+ * hub sends all words, and the spoke sends again the words that the hub has not taken. The words of
+ * a scan are ordered when the hub has acknowledged them over the present connection: by then all
  * words of the hub have come. A spoke that has nothing to send when a connection begins sends a
- * message without words, to have it acknowledged.
+ * message without words, which the hub acknowledges.
  */
 #define _GNU_SOURCE
 #include "spokes.h"
@@ -25,10 +25,11 @@
 #include "peer.h"
 
 #define PAUSE_MS 20 /* between scans, while the alarm is pending */
-/* Messages of a spoke without acknowledgement, at most. Words that change meanwhile go later, in
-   one message, and hub and spoke never have so much unsent that neither of them reads. */
+/* Messages of a spoke without acknowledgement, at most. Words that change meanwhile are sent later,
+   in one message. So hub and spoke never have so much unsent that neither of them reads. */
 #define AHEAD 3
-/* Bytes that a spoke may leave untaken, beside all words once, before its connection is ended. */
+/* Bytes that a spoke may leave untaken, in addition to all words once, before its connection is
+   ended. */
 #define SLOW (8u << 20)
 
 /* ---- sending ---- */
@@ -70,13 +71,13 @@ static void greet(struct ftrma_peer *spoke)
     spoke->greeted = 1;
 }
 
-/* Send the n words that were found, to the hub or to all spokes. 0: the hub has too much to take
-   first, and its acknowledgement makes this agent scan again. */
+/* Send the n words that were found, to the hub or to all spokes. Returns 0 if the hub has too much
+   to take first; its acknowledgement then makes this agent scan again. */
 static int send_found(struct ftrma_agent *a, struct ftrma_peer *hub, uint64_t n)
 {
     struct ftrma_mirror *m = a->mirror;
     /* A spoke that has no words for a new hub sends a message without words: the acknowledgement
-       comes behind all words of the hub. */
+       comes after all words of the hub. */
     int nothing = hub && !n && !m->ahead && m->header->acked < m->header->sent;
     for (uint64_t first = 0; first < n || nothing;
          first += FTRMA_MIRROR_MESSAGE_WORDS, nothing = 0) {
@@ -159,7 +160,8 @@ static const char *at_spoke(struct ftrma_peer *hub, const struct ftrma_wire_head
         if (hub->greeted && (head->number > h->sent || !m->ahead))
             return "what was never sent is acknowledged";
         if (!hub->greeted) {
-            /* The agent before may have noted words of a message, and died before their number. */
+            /* The previous agent may have noted words of a message, and died before it stored their
+               number. */
             STORE(&h->sent, (h->sent > head->number ? h->sent : head->number) + 1);
             m->resends = m->last = h->sent; /* this connection alone orders scans */
             m->ahead = 0;
@@ -242,7 +244,7 @@ int ftrma_spokes_open(struct ftrma_agent *a, const char *path, uint32_t node)
     a->node = node;
     a->scan_due = 1;
     a->mirror->agent = a;
-    a->mirror->hot = 1; /* the agent before may have been killed when the alarm was over */
+    a->mirror->hot = 1; /* the previous agent may have been killed just when the alarm was over */
     ftrma_merge_finish(a->mirror);
     return 0;
 }

@@ -1,8 +1,8 @@
-/* The sum of a message: words are added up in lanes, and so are the sums so far, which tells places
- * apart.  Additions alone keep up with memory: measured 70 GB/s on one core, and 30 with a
- * multiplication for each word.  After BLOCK lines and at the end each lane is mixed: without that, two
- * changes of the topmost bits of one lane would often cancel out.  It is no defence against somebody
- * who means to deceive.
+/* The sum of a message: words are added up in lanes, and so are the sums so far, so that the place
+ * of a word counts. Additions alone keep up with memory: measured 70 GB/s on one core, and 30 with
+ * a multiplication for each word. After BLOCK lines and at the end each lane is mixed: without
+ * that, two changes of the topmost bits of one lane would often cancel out. The sum is no defence
+ * against somebody who changes messages on purpose.
  */
 #include "sum.h"
 
@@ -21,15 +21,15 @@ struct lanes {
     uint64_t plain[LANES], summed[LANES];
 };
 
-/* One to one, and bits change those to their left, then those to their right. */
+/* A one-to-one function: bits change those to their left, then those to their right. */
 static inline uint64_t mix(uint64_t word)
 {
     word *= STEP;
     return word ^ word >> 32;
 }
 
-/* Add some lines to the lanes, and copy them unless `to` is NULL. Each part is loaded once: what is
-   copied is what is added, whoever stores there. */
+/* Add some lines to the lanes, and copy them unless `to` is NULL. Each part is loaded once, so that
+   the bytes copied are the bytes added, even if somebody stores there. */
 static inline void add(struct lanes *lanes, char *to, const char *from, size_t lines)
 {
     part plain[PARTS], summed[PARTS], now[PARTS];

@@ -1,9 +1,8 @@
 /* The engine over TCP: sockets that never block, and epoll.  See engine.h.
  *
- * After traffic a wait polls for SPIN_NS before it sleeps: measured on a quiet machine, to be woken
- * costs 26 to 100 us, and polling costs 11 to 16.  Where another process has run on the core
- * meanwhile, the wait sleeps at once: to go on polling would take the core from the process that is
- * waited for.
+ * After traffic a wait polls for SPIN_NS before it sleeps: measured on a quiet machine, being woken
+ * costs 26 to 100 us, and polling costs 11 to 16. If another process has run on the core meanwhile,
+ * the wait sleeps at once: further polling could take the core from the process for which it waits.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -19,7 +18,7 @@
 #include "tcp_connection.h"
 
 #define SPIN_NS 100000
-#define TURN_NS 10000 /* a poll takes 1 us; one that takes so long was another process's turn */
+#define TURN_NS 10000 /* a poll takes 1 us; if it takes this long, another process had the core */
 #define TURN 64       /* messages of one connection before the next one's turn */
 #define EVENTS 32
 
@@ -83,7 +82,7 @@ static int tcp_adopt(struct ftrma_engine *engine, struct ftrma_stream stream, vo
     return 0;
 }
 
-/* Free the memory of long messages that are over. Before a sleep. */
+/* Free the memory of long messages that are over. This is done before a sleep. */
 static void shrink(struct ftrma_tcp *e)
 {
     for (struct ftrma_tcp_connection *c = e->connections; c && e->long_in; c = c->next)
@@ -94,7 +93,7 @@ static void shrink(struct ftrma_tcp *e)
         }
 }
 
-/* Have epoll look. Returns the bits of what has come. */
+/* Call epoll. Returns the bits of what has come. */
 static int poll_once(struct ftrma_tcp *e, int timeout_ms)
 {
     struct epoll_event events[EVENTS];

@@ -1,8 +1,8 @@
 /* A connection of the engine over TCP: bytes out, bytes in, and the messages that they make.
  *
  * Messages are collected up to PUSH bytes, then written. Bytes that the socket does not take stay
- * in memory until it does. A peer that sends requests and does not take the replies is not read
- * from while UNTAKEN bytes wait for it.
+ * in memory until it does. An agent does not read from a peer while UNTAKEN bytes wait for it, so
+ * that a peer that sends requests and takes no replies cannot fill the memory.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -26,7 +26,8 @@ static struct ftrma_tcp_connection *tcp_connection_of(struct ftrma_connection *c
     return (struct ftrma_tcp_connection *)(void *)connection;
 }
 
-/* Make room for `more` bytes behind `to`. least: of a buffer that is made larger. 0 or -ENOMEM. */
+/* Make room for `more` bytes after `to`. least: the least size of a buffer that is made larger.
+   Returns 0 or -ENOMEM. */
 static int make_room(struct ftrma_tcp_buffer *b, size_t more, size_t least)
 {
     if (b->from && b->room - b->to < more) {
@@ -137,14 +138,14 @@ void ftrma_tcp_send(struct ftrma_connection *connection, const struct ftrma_wire
     if (c->gone)
         return;
     size_t length = head->length, sent = 0;
-    if (length >= PUSH / 2) { /* not copied, if the socket takes all */
+    if (length >= PUSH / 2) { /* it is not copied if the socket takes all */
         ftrma_tcp_push(c);
         if (!c->gone && c->out.from == c->out.to) {
             struct iovec parts[2] = {{(void *)(uintptr_t)head, HEAD},
                                      {(void *)(uintptr_t)payload, length}};
             struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
             ssize_t n = sendmsg(c->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-            sent = n > 0 ? (size_t)n : 0; /* an error comes again at the next push */
+            sent = n > 0 ? (size_t)n : 0; /* an error is found again at the next push */
         }
     }
     if (c->gone || sent == HEAD + length)
@@ -167,7 +168,7 @@ void ftrma_tcp_send(struct ftrma_connection *connection, const struct ftrma_wire
         ftrma_tcp_push(c);
 }
 
-/* Read what has come.  0: there was nothing. */
+/* Read the bytes that have come. Returns 0 if there are none. */
 static int pull(struct ftrma_tcp_connection *c, size_t wanted)
 {
     int was_long = c->in.room > FTRMA_TCP_ROOM;
@@ -184,7 +185,7 @@ static int pull(struct ftrma_tcp_connection *c, size_t wanted)
         n = recv(c->socket, c->in.data + c->in.to, c->in.room - c->in.to, MSG_DONTWAIT);
     while (n < 0 && errno == EINTR);
     if (n > 0) {
-        /* A short read has emptied the socket; otherwise epoll tells. */
+        /* A short read has emptied the socket; epoll tells when more has come. */
         c->readable = (size_t)n == c->in.room - c->in.to;
         c->in.to += (size_t)n;
         return 1;
@@ -206,7 +207,7 @@ int ftrma_tcp_take(struct ftrma_tcp_connection *c, struct ftrma_wire_head *head,
             memcpy(head, c->in.data + c->in.from, HEAD);
             const char *fault = ftrma_message_fault(head, c->engine->side);
             if (fault)
-                c->failure = fault; /* bytes behind it mean nothing; the peer is still told */
+                c->failure = fault; /* bytes after it mean nothing; the peer is still told */
             if (fault)
                 return -1;
             wanted += head->length;
