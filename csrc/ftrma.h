@@ -398,7 +398,7 @@ struct ftrma_plan {
     char reason[FTRMA_REASON_BYTES];     /* in words, UTF-8 without an end mark */
 };
 
-/* A position in a log: just behind byte `at` of a chunk. */
+/* A position in a log: after the first `at` bytes of a chunk. */
 struct ftrma_spot {
     uint32_t chunk; /* its number + 1; 0: nothing is written yet */
     uint32_t at;
@@ -518,10 +518,10 @@ struct ftrma_ctl {
                                    cannot be written */
     uint64_t spilled;           /* newest version whose files are all written, including the
                                    manifest; stored by slot 0 */
-    uint64_t halt;              /* 1: the job is to end behind its next checkpoint, in files if
-                                   there are any; stored for the supervisor */
-    uint64_t halting;           /* ordinal of the safepoint behind which all slots wait for that
-                                   end; stored by slot 0 before it stores `target`; 0: none */
+    uint64_t halt;              /* 1: the job is to end after its next checkpoint, in files if there
+                                   are any; stored for the supervisor */
+    uint64_t halting;           /* ordinal of the safepoint after which all slots wait for that end;
+                                   stored by slot 0 before it stores `target`; 0: none */
     uint64_t taken;             /* ordinal of the newest safepoint whose checkpoint all slots
                                    have passed */
     uint64_t log_bytes;         /* budget of each slot's logs */

@@ -7,7 +7,8 @@
 /* Log bytes that this event has learned from outside; they are read back in this order. */
 void ftrma_result_log(const void *bytes, size_t n);
 
-#define FTRMA_REACH 256u /* results that a repeated one may lie behind its like; a power of two */
+#define FTRMA_REACH 256u /* a result may repeat one that came at most so many results before; a
+                            power of two */
 
 /* The newest results, to find those that repeat. */
 struct ftrma_past {
