@@ -4,6 +4,8 @@ In each round the same patterns run in two jobs, one after the other: with finis
 survives deaths, and with "none", which counts by messages to the home and survives none. The
 patterns are those by which X10 measures its finishes; a ratio compares one pattern's times in one
 round. The store's times stand beside a copy of as many bytes in the same job.
+
+With ``--peers`` calls and programs are measured beside other systems, see ``apgas_peers.py``.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any
 
-from . import common, figures, launching
+from . import apgas_peers, common, figures, launching
 from .common import Parser, ratios, spread
 from .launching import HERE, JsonObject
 
@@ -30,6 +32,8 @@ def parse(arguments: list[str]) -> Namespace:
                         help="places, two or more")
     parser.add_argument("--seconds", type=common.positive, default=0.3, metavar="S",
                         help="for each pattern, in each round")
+    parser.add_argument("--peers", action="store_true",
+                        help="calls and programs beside other systems instead")
     options = parser.parse_args(arguments)
     if options.places < 2:
         parser.error(f"-n {options.places}: give 2 or more places")
@@ -39,6 +43,8 @@ def parse(arguments: list[str]) -> Namespace:
 def main(arguments: list[str]) -> int:
     """Measure, print, draw."""
     options = parse(arguments)
+    if options.peers:
+        return apgas_peers.main(options)
     report = common.begin("apgas")
     report.update(places=options.places, rounds=options.rounds, seconds=options.seconds)
     found: dict[str, list[Any]] = {side: [] for side in SIDES}
