@@ -88,7 +88,8 @@ class Place:
 
     def __init__(self, sim: Simulation, me: int) -> None:
         self.sim, self.me, self.kept, self.dead = sim, me, {}, False
-        self.everyone, self.slots = sim.everyone, sim.slots
+        self.everyone = self.possible = sim.everyone
+        self.slots = sim.slots
         self.directory, self.members, self.mailroom = sim.directory, self, self
         self.scheduler, self.ledger, self.mail = self, self, sim
         self.enter()
@@ -163,14 +164,16 @@ class Simulation:
         directory: for files.
         deaths: so many, at most.
         root_dies: the root may die, too.
+        relaunches: so often, at most, all places die at once and the job is launched again.
     """
 
     def __init__(self, seed: int, directory: Path, slots: int = 4, spares: int = 2, *,
-                 deaths: int = 2, root_dies: bool = False) -> None:
+                 deaths: int = 2, root_dies: bool = False, relaunches: int = 0) -> None:
         self.random, self.directory, self.slots = random.Random(seed), directory, slots
         self.everyone = tuple(range(slots + spares))
         self.root, self.attempt, self.rolling = 0, 1, False
         self.left, self.root_dies = deaths, root_dies
+        self.relaunches, self.ending = relaunches, False
         self.rate = self.random.choice([0.002, 0.01, 0.03])
         self.focus = self.random.choice([*POINTS, ""])  # where most deaths happen
         self.told: list[int] = []
@@ -192,7 +195,7 @@ class Simulation:
     def patch(self, monkeypatch: Any) -> None:
         """Have the store use this simulation."""
         monkeypatch.setattr(storeregistry, "current", lambda: self.running)
-        monkeypatch.setattr(storerecovery.outfile, "tell", lambda *_, **__: None)
+        monkeypatch.setattr(storerecovery.outfile, "tell", lambda text, **_: self.said(text))
         monkeypatch.setattr(shelf, "LEAST_BYTES", 1024)  # so that halves change often
         for module in MODULES:
             monkeypatch.setattr(module, "kill_place", self.visit)
@@ -229,6 +232,9 @@ class Simulation:
         """Be at a named place of the code, where the process may die."""
         self.counts[name] += 1
         chance = 0.2 if name == self.focus else self.rate
+        if self.running and not self.running.dead and self._all_die(chance / 4):
+            self.counts[f"relaunch at {name}"] += 1
+            raise Killed
         if self.running and self._may_die(self.running) and self.random.random() < chance:
             self.counts[f"death at {name}"] += 1
             self.kill(self.running)
@@ -244,6 +250,14 @@ class Simulation:
         place.dead = True
         for part in place.stores.parts.values():
             part.inbox.clear()
+
+    def _all_die(self, chance: float) -> bool:
+        if self.relaunches and not self.rolling and self.random.random() < chance:
+            self.relaunches -= 1
+            self.ending = True
+            for place in self.places:
+                place.dead = True
+        return self.ending
 
     def _tell(self, place: Place) -> None:
         self.told.append(place.me)
@@ -264,6 +278,8 @@ class Simulation:
         """
         for _ in range(MOST_STEPS):
             self.clock += 1
+            if self.ending or self._all_die(self.rate / 16):
+                self._launch_again()
             if self.rolling:
                 self._roll_back()
             if not self.tasks and not any(p.dead and p.me not in self.told for p in self.places):
@@ -340,6 +356,26 @@ class Simulation:
         for place in living:
             place.enter()
         self.begin()
+
+    def _launch_again(self) -> None:
+        """Have all places be new processes, of which some spares may be missing."""
+        while self.tasks:
+            self._resume(self.tasks[0])
+        self.close()
+        self.counts["relaunches"] += 1
+        self.ended()
+        self.rings, self.words, self.ending, self.told = {}, Words(), False, []
+        self.stalled = {}
+        self.everyone = tuple(range(self.random.randint(self.slots, len(self.everyone))))
+        self.attempt, self.root = self.attempt + 1, 0
+        self.places = [Place(self, me) for me in self.everyone]
+        self.begin()
+
+    def ended(self) -> None:
+        """Look at what a launch has left; overridden."""
+
+    def said(self, text: str) -> None:
+        """Take a line that a user would see; overridden."""
 
     def next_root(self, living: list[int]) -> int:
         """Choose the root of a new attempt; overridden by who knows the reserves."""

@@ -50,8 +50,9 @@ class NodeTable:
         if self.first_on_node:
             # Words of an earlier launch would be taken for words of this one. A vault left by a
             # spare would be taken for that of this launch's process with the same number, when that
-            # takes a role.
-            for pattern in ("comm-*", "window-*", "demand-*", "mail-*", "own-*", "vault-*"):
+            # takes a role. A framework's own files stay, as on one node: the framework judges which
+            # of them count.
+            for pattern in ("comm-*", "window-*", "demand-*", "mail-*", "vault-*"):
                 for left in self.directory.glob(pattern):
                     left.unlink()
 

@@ -50,14 +50,15 @@ class Job:
 
     Args:
         inside: words of a command that runs another one, behind which ``ftrma run`` stands.
+        program: takes the directory as its argument.
     """
 
     def __init__(self, home: Path, *options: str, slots: int = SLOTS, nap: str = "0.01",
-                 inside: Sequence[str] = ()) -> None:
+                 inside: Sequence[str] = (), program: str = PROGRAM) -> None:
         self.home, self.slots, self.mark = home, slots, secrets.token_hex(8)
         self.found: Path | None = None
         self.env = {**os.environ, MARK: self.mark, FILES: str(home), "NAP": nap}
-        (home / "program.py").write_text(PROGRAM)
+        (home / "program.py").write_text(program)
         # By a name that only its own directory gives a meaning.
         self.process = subprocess.Popen(
             [*inside, FTRMA, "run", "-n", str(slots), "--interval", "0.05", *options, "program.py",

@@ -26,7 +26,7 @@ from time import perf_counter
 from typing import Any
 
 from ... import framework
-from ...host import outfile
+from ...host import messages, outfile
 from . import checkpoints, control, interval, localrun, placemanager, runfiles, runtime
 from .applications import IterativeApp
 from .checkpoints import Flip
@@ -176,7 +176,8 @@ class _Executor:
                 if died:
                     localrun.recover_store(self._store, self.manager.rebuild_active_places())
                     died = False
-                if self._flip() is not None:
+                if flip := self._flip():
+                    outfile.tell(f"{self.name} goes on behind step {flip.iteration}", who="apgas")
                     self._committed = self.statistics.resumed = True
                     return self._recovery(())
                 group = self.manager.active_places()
@@ -199,6 +200,8 @@ class _Executor:
             runfiles.check(saved, self.file, name_of(self._make), len(group))
             begin_from(group, self.name, saved)
             self._filed, self.statistics.resumed = saved.steps, True
+            outfile.tell(f"{self.name} goes on behind step {saved.steps}, from "
+                         f"{messages.one_line(str(self.file))}", who="apgas")
 
     def _loop(self, recovery: Recovery | None) -> None:
         generation = runtime.current().members.generation

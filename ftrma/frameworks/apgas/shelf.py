@@ -409,7 +409,7 @@ def read(path: Path, far: Far | None = None) -> State:
         far: the node where the file lies; None: this node.
 
     Raises:
-        FileNotFoundError: there is no such file: its keeper is dead.
+        FileNotFoundError: there is no such file.
         BrokenShelf: the file is damaged.
     """
     newest: tuple[int, memoryview] | None = None
@@ -426,6 +426,18 @@ def read(path: Path, far: Far | None = None) -> State:
     if end > len(data):
         raise BrokenShelf(f"{path.name}: {end} bytes were published, and {len(data)} are there")
     return read_records(data[:end])
+
+
+def is_there(path: Path, far: Far | None = None) -> bool:
+    """Say that a node has the file of a shelf; see `read`."""
+    first = _half(path, 0)
+    if not far:
+        return first.exists()
+    try:
+        far.files.look(far.keeper, first.name)
+    except (FileNotFoundError, NodeLost):
+        return False
+    return True
 
 
 def read_records(data: memoryview) -> State:

@@ -15,7 +15,7 @@ from typing import Any
 
 from .errors import DeadPlaceException
 from .shelf import Change, Intent, Key
-from .storeerrors import DeadPlaceAfterCommit, Forgotten, Refused
+from .storeerrors import DeadPlaceAfterCommit, Refused
 from .storepart import Part
 from .storeregistry import Stores, stores_here
 from .transactions import Transaction
@@ -239,8 +239,8 @@ class ResilientStore(ResilientMap):
 
     The program makes it at the root place and passes it to other places as an argument of tasks. A
     program that runs ``everywhere`` makes it at all active places, and all get the same store. If
-    the program begins again after the root's death, a store of the same name begins with the
-    contents that the other places still have.
+    the program begins again, because the root has died or the job was launched again, a store of
+    the same name begins with its former contents.
 
     Args:
         places: the active places: a group, a PlaceManager, or numbers of places.
@@ -263,12 +263,8 @@ class ResilientStore(ResilientMap):
             return
         active = places_of(places)
         with suppress(DeadPlaceException):  # accesses raise it, until recover()
-            try:
-                super().__init__(stores.lead(name, active), "")
-                stores.led[self._part.index].run(active)
-            except Forgotten:
-                super().__init__(stores.lead(name, active, anew=True), "")
-                stores.led[self._part.index].run(active)
+            super().__init__(stores.lead(name, active), "")
+            stores.led[self._part.index].run(active)
 
     def _follow(self, stores: Stores, name: str) -> None:
         """Attach to the store that the root makes at the same time."""

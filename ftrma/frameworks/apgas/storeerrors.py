@@ -45,4 +45,7 @@ class Refused(Exception):
 
 
 class Forgotten(FtrmaError):
-    """A holder of shelves, by the table, has nothing of them: the job was launched again."""
+    """A holder of shelves, by the table, has nothing of them: the job was launched again.
+
+    The recovery then loads the shelves' files.
+    """

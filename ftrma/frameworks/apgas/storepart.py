@@ -394,7 +394,27 @@ class Part:
 
     def path(self, shelf: int, row: Row) -> Any:
         """Return the path of the file of a shelf, on the node of its keeper."""
-        return storetable.shelf_path(self.members.directory, self.name, self.identity, shelf, row)
+        return storetable.shelf_path(self.members.directory, self.name, self.identity, shelf,
+                                     row.made)
+
+    def sweep(self) -> None:
+        """Remove the files on this node that belong to no shelf any more."""
+        if self.members.directory:
+            rows = enumerate(self.table.rows())
+            storetable.sweep(self.members.directory, self.name,
+                             [self.path(shelf, row) for shelf, row in rows])
+
+    def place_with_file(self, shelf: int, made: int) -> int:
+        """Return a living place of the node that has the file of a shelf; -1: no node has it.
+
+        Args:
+            made: the recovery in which the file was made.
+        """
+        path, files = self.path(shelf, Row(-1, -1, made)), files_of(self.members)
+        by_node = {files.node_of(place) if files else 0: place
+                   for place in self.members.everyone if self.members.alive(place)}
+        return next((place for place in by_node.values()
+                     if shelves.is_there(path, self.far(place))), -1)
 
     def far(self, keeper: int) -> Far | None:
         """Return the node of a keeper; None: it is this node."""

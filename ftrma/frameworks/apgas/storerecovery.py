@@ -14,6 +14,11 @@ program then begins the recovery again from its start, with a greater number, un
 4. Holders *replay* intents that were not answered, in their order.
 5. The root publishes the generation, which opens the store everywhere.
 
+If the job was launched again, all places are new processes, which a holder finds in step 0
+(`Forgotten`). Files in shared memory have outlived the processes before, and each has all that was
+committed to its shelf; so the root looks for the node that has the file, names a place there as the
+keeper, and all goes on as if each holder had died. Without one of the files the store begins empty.
+
 Law: at each moment the table names a whole copy of each shelf, or that copy's places are dead.
 
 Source: Resilient X10, section 4.2.2, extended by what a second death during a recovery requires.
@@ -121,7 +126,11 @@ class Recovery:
 
     def _run(self, active: Sequence[int]) -> None:
         try:
-            keepers = self._place(list(active))
+            try:
+                keepers = self._place(list(active))
+            except Forgotten:
+                self._adopt()
+                keepers = self._place(list(active))
             self._call([Job(place, "replay") for place in
                         sorted({row.holder for row in self.table.rows()})])
             kill_place("apgas.open")
@@ -153,11 +162,16 @@ class Recovery:
 
     def _turn(self, active: list[int]) -> tuple[list[int], list[int], list[int]]:
         """Freeze, load and mirror; return the seats, holders and keepers of all shelves."""
-        table, alive = self.table, self.members.alive
+        table, members = self.table, self.members
         rows = table.rows()
-        holders = {row.holder for row in rows if row.holder >= 0 and alive(row.holder)}
+        if any(row.holder not in (-1, *members.possible, *members.deaths()) for row in rows):
+            raise Forgotten(f"store {self.part.name!r}: there are fewer places than before")
+        holders = {row.holder for row in rows} - self._gone(rows)
         self._call([Job(place, "freeze") for place in sorted({*active, *holders})])
-        dead = {-1, *self.members.deaths()}
+        for shelf, row in enumerate(rows):
+            if row.holder < 0 and row.made and row.keeper in self._gone(rows):
+                rows[shelf] = self._adopted(shelf, row)
+        dead = self._gone(rows)
         self._refuse_loss(rows, dead)
         seats = seats_of(table.seats(), active)
         for shelf, place in enumerate(seats):
@@ -172,6 +186,35 @@ class Recovery:
         self._call([Job(holder, "mirror", (shelf, keeper))
                     for shelf, (holder, keeper) in enumerate(zip(new, keepers, strict=True))])
         return seats, new, keepers
+
+    def _gone(self, rows: Sequence[Row]) -> set[int]:
+        """The places of rows that are dead, or were started later in an attempt that has ended."""
+        members = self.members
+        return {-1, *(place for row in rows for place in (row.holder, row.keeper)
+                      if place not in members.everyone or not members.alive(place))}
+
+    def _adopt(self) -> None:
+        """Have the files of a launch that has ended count as those of places that live."""
+        table, part = self.table, self.part
+        rows = [self._adopted(shelf, row) for shelf, row in enumerate(table.rows())]
+        table.put(LOST, 0)
+        lost = [shelf for shelf, row in enumerate(rows)
+                if row.keeper < 0 and table.get(DIRTY + shelf)]
+        if not lost:
+            return
+        outfile.tell(f"store {part.name!r}: no copy of shelf {', '.join(map(str, lost))} is left "
+                     "from before the job was launched again; the store begins empty", who="apgas")
+        for shelf, row in enumerate(rows):
+            table.put(DIRTY + shelf, 0)
+            table.put_row(shelf, Row(-1, -1, 0))
+            if row.keeper >= 0:
+                shelves.remove(part.path(shelf, row), part.far(row.keeper))
+
+    def _adopted(self, shelf: int, row: Row) -> Row:
+        """Have a living place of the node with a shelf's file be its keeper, until it is loaded."""
+        row = Row(-1, self.part.place_with_file(shelf, row.made), row.made)
+        self.table.put_row(shelf, row)
+        return row
 
     def _refuse_loss(self, rows: Sequence[Row], dead: set[int]) -> None:
         lost = tuple(shelf for shelf, row in enumerate(rows)
@@ -291,9 +334,12 @@ def mirror(part: Part, round_: int, shelf: int, keeper: int) -> None:
 def replay(part: Part, round_: int) -> None:
     """Send all intents that were not answered, one after the other, and wait for the answers.
 
+    All shelves are at their places now, so files that the table does not name are left over.
+
     Raises:
         DeadPlaceException: the holder or the keeper of a shelf has died.
     """
+    part.sweep()
     for origin in [s for s in sorted(part.held) if part.table.row(s).holder == part.me]:
         intents, acked = part.held[origin].intents, part.acked[origin]
         for number in sorted(intents):

@@ -30,15 +30,6 @@ class Stores:
         self.parts: dict[int, Part] = {}
         self.led: dict[int, Recovery] = {}  # recoveries of each store; filled at the root alone
         host.mailroom.handle(STORE, self.take)
-        self.members.on_failure(self.bury)
-        for place in self.members.deaths():
-            self.bury(place)
-
-    def bury(self, place: int) -> None:
-        """Remove the copies that a dead place has kept; by convention they are lost with it."""
-        if self.directory:
-            for path in storetable.files_of(self.directory, place):
-                path.unlink(missing_ok=True)
 
     def part(self, index: int, name: str) -> Part:
         """Return this place's part of a store of this attempt."""
@@ -53,23 +44,18 @@ class Stores:
         """Return this place's part of the store with a name, or None if this attempt has none."""
         return next((part for part in self.parts.values() if part.name == name), None)
 
-    def lead(self, name: str, active: list[int], anew: bool = False) -> Part:
-        """Make a store, or attach one of an earlier attempt; called at the root.
-
-        Args:
-            anew: make it in any case: the job was launched again, so the processes that held an
-                earlier store are dead.
-        """
-        if not anew and self.named(name):
+    def lead(self, name: str, active: list[int]) -> Part:
+        """Make a store, or attach one of an earlier attempt; called at the root."""
+        if self.named(name):
             raise ValueError(f"ResilientStore({name!r}): this attempt of the program has a store "
                              "of that name; use it, or give another name")
         index = len(self.parts)
         if index == storetable.STORES:
             raise ValueError(f"ResilientStore({name!r}): there are {index} stores; use maps of one")
         path = storetable.table_path(self.directory, name)
-        table, words = None, self.members.mail.words
-        if path and path.exists() and not anew:
-            table = Table(words, index, path, others=self._others())
+        table, words, others = None, self.members.mail.words, self._others()
+        if path and storetable.bring(path, others):
+            table = Table(words, index, path, others=others)
             if table.saved(ATTEMPT) == self.members.attempt:  # left by a program that has ended
                 table = None
         if table is None:
@@ -143,6 +129,4 @@ def stores_here() -> Stores:
 def serve(index: int, name: str, root: int, *job: Any) -> None:
     """Do a job of a recovery, as a task that the root has sent; see `storerecovery.do_job`."""
     stores = stores_here()
-    for place in stores.members.deaths():  # one may have died while a holder made a file for it
-        stores.bury(place)
     do_job(stores.part(index, name), root, *job)

@@ -6,8 +6,8 @@ when a replacement has loaded a shelf, and when a new file is whole. Only the fi
 names counts.
 
 The words begin at 0 in each attempt of the program. So each word is also written into a file, the
-copy, from which the next attempt restores the words; within an attempt nobody reads it. Over
-several nodes each node has such a copy, and the next attempt uses the copy of its root's node.
+copy, from which the next attempt restores the words. Over several nodes each node has such a copy,
+and the next attempt uses the newest one: a node that was lost, and is back, has an old copy.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import hashlib
 import mmap
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...host import private
 from ...host.errors import FtrmaError, NodeLost
 from .shelf import Far
 
@@ -37,6 +38,7 @@ ATTEMPT = 6  # the newest attempt of the program that has made or attached the s
 SEAT = 16  # 1 + the place that a shelf belongs to; 0: none
 TABLE = SEAT + MOST_SHELVES
 DIRTY = TABLE + MOST_SHELVES  # 1: something has been committed to the shelf
+NO_COPY = (-1, -1)  # in place of attempt and recovery: there is no copy
 FAILED = (1 << 63) - 1  # value of HALTED: another error than a death
 
 PLACE_BITS, ROUND_BITS = 20, 24
@@ -141,20 +143,54 @@ class Table:
                 self._words.store(self.base + word, value)
 
 
+def bring(path: Path, others: Sequence[Far]) -> bool:
+    """Have the newest copy of a table on this node, from which `Table.renew` writes the words.
+
+    Args:
+        path: of the copy here.
+        others: the other nodes.
+
+    Returns:
+        False: no node has a copy.
+    """
+    here = path.read_bytes() if path.exists() else b""
+    copies = [here]
+    for files, place in others:
+        with suppress(NodeLost, FileNotFoundError):
+            files.look(place, path.name)
+            copies.append(bytes(files.read(place, path.name, 0, BLOCK * 8)))
+    newest = max(copies, key=_age)
+    if _age(newest) > _age(here):
+        path.unlink(missing_ok=True)
+        with private.make(path) as file:
+            file.write(newest)
+    return _age(newest) > NO_COPY
+
+
+def _age(copy: bytes) -> tuple[int, int]:
+    """Attempt and recovery of a copy of a table; a greater pair is newer."""
+    if len(copy) < BLOCK * 8:
+        return NO_COPY
+    words = memoryview(copy).cast("Q")
+    return words[ATTEMPT], words[ROUND]
+
+
 def table_path(directory: Path | None, name: str) -> Path | None:
     """Return the path of the copy of a store's table."""
     return directory and directory / f"own-store-{_mark(name)}"
 
 
-def shelf_path(directory: Path, name: str, identity: int, shelf: int, row: Row) -> Path:
-    """Return the path of the file of a shelf that a row of the store's table names."""
-    of = f"{_mark(name)}-{identity:x}"
-    return directory / f"own-shelf-{of}-{shelf}-{row.made}-{row.keeper}-"
+def shelf_path(directory: Path, name: str, identity: int, shelf: int, made: int) -> Path:
+    """Return the path of the file of a shelf that was made in a recovery."""
+    return directory / f"own-shelf-{_mark(name)}-{identity:x}-{shelf}-{made}-"
 
 
-def files_of(directory: Path, keeper: int) -> list[Path]:
-    """Return the files of shelves that a place keeps."""
-    return list(directory.glob(f"own-shelf-*-*-*-*-{keeper}-[ab]"))
+def sweep(directory: Path, name: str, kept: Iterable[Path]) -> None:
+    """Remove the files of a store's shelves on this node that no row of its table names."""
+    names = {path.name for path in kept}
+    for path in directory.glob(f"own-shelf-{_mark(name)}-*"):
+        if path.name[:-1] not in names:  # without the letter of its half
+            path.unlink(missing_ok=True)
 
 
 def remove(directory: Path, name: str) -> None:

@@ -22,7 +22,7 @@ from tiers import tiers
 
 from ftrma.frameworks.apgas import shelf as shelves
 from ftrma.frameworks.apgas import store as stores
-from ftrma.frameworks.apgas import storerecovery, storeregistry, storetable
+from ftrma.frameworks.apgas import storerecovery, storetable
 from ftrma.frameworks.apgas.errors import DeadPlaceException
 from ftrma.frameworks.apgas.shelf import State
 from ftrma.frameworks.apgas.storeerrors import DeadPlaceAfterCommit, LostShelves, Refused
@@ -68,6 +68,22 @@ class Program(Simulation):
         if self.random.random() < 0.5:  # slots may be seated in another order
             self.random.shuffle(self.active)
         return chosen
+
+    def ended(self) -> None:
+        self.active = list(range(self.slots))
+        path = storetable.table_path(self.directory, "s")
+        assert path
+        table = memoryview(path.read_bytes() if path.exists() else b"").cast("Q")
+        rows = [storetable.Row.of(word) for word in table[storetable.TABLE:][:self.slots]]
+        self.whole = all(row.keeper >= 0 for row in rows)
+
+    def said(self, text: str) -> None:
+        """Law: a store begins empty only if a shelf had no keeper when all places died."""
+        if "begins empty" in text:
+            assert not self.whole, text
+            self.counts["empty"] += 1
+            self.history.clear()
+            self.begun.clear()
 
     # -- the root
     def main(self) -> None:
@@ -281,8 +297,10 @@ class Program(Simulation):
         """Look at all shelves, once all is quiet."""
         table = self.store._part.table
         have: Counter[int] = Counter()
-        for dead in self.told:
-            assert not storetable.files_of(self.directory, dead)
+        kept = [self.store._part.path(shelf, row)
+                for shelf, row in enumerate(table.rows()) if row.keeper >= 0]
+        found = {path.name[:-1] for path in self.directory.glob("own-shelf-*")}
+        assert found == {path.name for path in kept}, found
         for shelf, row in enumerate(table.rows()):
             part = self.places[row.holder].stores.part(0, "s")
             state = part.held[shelf]
@@ -310,18 +328,21 @@ class Program(Simulation):
         for shelf in error.lost:
             row = self.store._part.table.row(shelf) if hasattr(self, "store") else None
             if row:
-                assert row.holder in self.told and (row.keeper < 0 or row.keeper in self.told)
+                assert row.keeper < 0 or row.keeper in self.told
+                assert row.holder in self.told
 
     def check_histories(self) -> None:
         for (shelf, key), history in self.history.items():
             assert is_linearizable(history), (shelf, key, sorted(history))
 
 
-def play(seed: int, directory: Any, monkeypatch: Any, root_dies: bool) -> Program:
+def play(seed: int, directory: Any, monkeypatch: Any, root_dies: bool,
+         relaunches: int = 0) -> Program:
     choose = storesim.random.Random(seed)
     directory.mkdir()
     sim = Program(seed, directory, choose.choice([3, 4]), choose.choice([0, 1, 2, 3]),
-                  deaths=choose.choice([0, 1, 2, 2, 3, 4]), root_dies=root_dies)
+                  deaths=choose.choice([0, 1, 2, 2, 3, 4]), root_dies=root_dies,
+                  relaunches=relaunches)
     sim.patch(monkeypatch)
     sim.begin()
     sim.run()
@@ -330,14 +351,19 @@ def play(seed: int, directory: Any, monkeypatch: Any, root_dies: bool) -> Progra
     return sim
 
 
-@pytest.mark.parametrize("root_dies", [False, True], ids=["others", "root"])
+@pytest.mark.parametrize("root_dies", [False, True, 3], ids=["others", "root", "all"])
 @pytest.mark.parametrize("block", tiers(range(12), plain=["0"], full=["1", "2"]))
-def test_histories(block: int, root_dies: bool, tmp_path: Any, monkeypatch: Any) -> None:
-    """Law: see above; and a place that dies is met in each part of the code."""
+def test_histories(block: int, root_dies: bool | int, tmp_path: Any, monkeypatch: Any) -> None:
+    """Law: see above; and a place that dies is met in each part of the code.
+
+    Args:
+        root_dies: a number: all places die at once, up to so often, and the job is launched again.
+    """
     total: Counter[str] = Counter()
     for seed in range(SEED + block * RUNS, SEED + (block + 1) * RUNS):
         try:
-            sim = play(seed, tmp_path / str(seed), monkeypatch, root_dies)
+            sim = play(seed, tmp_path / str(seed), monkeypatch, bool(root_dies),
+                       0 if isinstance(root_dies, bool) else root_dies)
         except BaseException as error:
             raise AssertionError(f"seed {seed}: {error!r}") from error
         total += sim.counts
@@ -417,7 +443,7 @@ def messages_pass_transactions(patch: Any) -> None:
 
 
 def files_stay(patch: Any) -> None:
-    patch.setattr(storeregistry.Stores, "bury", lambda *_: None)
+    patch.setattr(Part, "sweep", lambda _: None)
 
 
 RULES = {
@@ -431,16 +457,22 @@ RULES = {
 }
 
 
-LONG = {"no_freeze", "no_loss_told"}
+def files_stay_unfound(patch: Any) -> None:
+    patch.setattr(Part, "place_with_file", lambda part, shelf, made: 0)
 
 
-@pytest.mark.parametrize("rule", tiers(RULES, nightly=LONG, quick=sorted(RULES.keys() - LONG)))
+LAUNCHES = {"files_stay_unfound": files_stay_unfound}
+LONG = {"no_freeze", "no_loss_told", "files_stay_unfound"}
+
+
+@pytest.mark.parametrize("rule", tiers([*RULES, *LAUNCHES], nightly=LONG,
+                                       quick=sorted({*RULES, *LAUNCHES} - LONG)))
 def test_each_rule_is_needed(rule: str, tmp_path: Any, monkeypatch: Any) -> None:
     """Law: without the rule a law above does not hold."""
-    RULES[rule](monkeypatch)
+    {**RULES, **LAUNCHES}[rule](monkeypatch)
     for seed in range(1, 301):
         try:
-            play(seed, tmp_path / str(seed), monkeypatch, root_dies=True)
+            play(seed, tmp_path / str(seed), monkeypatch, True, 3 if rule in LAUNCHES else 0)
         except Exception as error:
             print(f"seed {seed}: {error}"[:300])
             return
