@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mailmaps import unmap
+
 from ftrma.framework import Members
 from ftrma.frameworks.apgas import runtime
 from ftrma.frameworks.apgas.errors import Ended
@@ -133,6 +135,8 @@ class Simulation:
             assert self.over.wait(STUCK_S), "the places hang"
             for thread in threads:
                 thread.join(STUCK_S)
+            if not any(thread.is_alive() for thread in threads):
+                unmap(path)
         runtime._current = None
         if self.failed:
             raise self.failed

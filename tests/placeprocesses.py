@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mailmaps import unmap
+
 from ftrma.framework import Members
 from ftrma.host import signals
 from ftrma.native import loading, mail
@@ -76,6 +78,7 @@ def run_places(
                 pass
         for pipe in pipes:
             os.close(pipe)
+        unmap(directory / "mail")
         shutil.rmtree(directory)
 
 
