@@ -74,7 +74,7 @@ def assert_went_on(result: Result, steps: int, launches: int = 1) -> None:
     value, taken, attempt = result.results["root"]
     assert value == expected() and taken <= steps and attempt > 1, result
     assert kinds(result).count("relaunch") == launches, result
-    assert "goes on behind step" in result.stderr and "begins empty" not in result.stderr, result
+    assert "goes on after step" in result.stderr and "begins empty" not in result.stderr, result
 
 
 def options(spares: int, rules: str) -> list[str]:
@@ -127,7 +127,7 @@ def test_ftrma_run_itself_is_killed(tmp_path: Path) -> None:
     directory = killed.kill()
     resumed = ftrma("run", "--resume", directory.name, env=killed.env)
     assert resumed.returncode == 0, resumed.stderr
-    step = re.search(r"goes on behind step (\d+)", resumed.stderr)
+    step = re.search(r"goes on after step (\d+)", resumed.stderr)
     assert step and int(step[1]) >= 12, resumed.stderr
     assert f"[{expected()}, {STEPS - int(step[1])}, 2]" == (tmp_path / "root.json").read_text()
 

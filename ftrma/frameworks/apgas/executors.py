@@ -177,7 +177,7 @@ class _Executor:
                     localrun.recover_store(self._store, self.manager.rebuild_active_places())
                     died = False
                 if flip := self._flip():
-                    outfile.tell(f"{self.name} goes on behind step {flip.iteration}", who="apgas")
+                    outfile.tell(f"{self.name} goes on after step {flip.iteration}", who="apgas")
                     self._committed = self.statistics.resumed = True
                     return self._recovery(())
                 group = self.manager.active_places()
@@ -200,7 +200,7 @@ class _Executor:
             runfiles.check(saved, self.file, name_of(self._make), len(group))
             begin_from(group, self.name, saved)
             self._filed, self.statistics.resumed = saved.steps, True
-            outfile.tell(f"{self.name} goes on behind step {saved.steps}, from "
+            outfile.tell(f"{self.name} goes on after step {saved.steps}, from "
                          f"{messages.one_line(str(self.file))}", who="apgas")
 
     def _loop(self, recovery: Recovery | None) -> None:
