@@ -127,8 +127,11 @@ static int choose(struct making *m)
         snprintf(m->name, sizeof m->name, "window-%d-%d", first->slot, first->ordinal);
     size_t file_bytes = ftrma_winfile_layout(m->offers, m->n, m->allocated, m->packed, m->offset);
     struct window *w = ftrma_window_named(m->name);
-    /* In the last attempt this was another window, whose memory a thread may still use. */
-    if (w && (w->n != m->n || w->allocated != m->allocated || w->file_bytes != file_bytes)) {
+    /* In the last attempt this was another window, whose memory a thread may still use; or all
+       members had arrived at its MPI_Win_free, the first one of this node has freed it, and this
+       slot came back from there without an acknowledgement of another node. */
+    if (w && (w->n != m->n || w->allocated != m->allocated || w->file_bytes != file_bytes
+              || ftrma_winfile_is_freed(w))) {
         w->name[0] = '\0';
         w->name_number = UINT64_MAX;
         ftrma_winfile_cover(w);

@@ -70,10 +70,13 @@ int ftrma_winfile_map(struct window *w, int create)
        later. */
     int error = create ? posix_fallocate(fd, 0, (off_t)w->file_bytes) : 0;
     void *p = MAP_FAILED;
-    if (!w->file_bytes) {
-        struct stat st;
-        error = fstat(fd, &st) ? errno : 0;
-        w->file_bytes = (size_t)st.st_size;
+    struct stat st;
+    if (!error && fstat(fd, &st))
+        error = errno;
+    if (!error) {
+        w->file_number = st.st_ino;
+        if (!w->file_bytes)
+            w->file_bytes = (size_t)st.st_size;
     }
     if (!error) {
         p = mmap(NULL, w->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
@@ -91,6 +94,14 @@ void ftrma_winfile_unlink(const struct window *w)
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", ftrma_directory, w->name);
     unlink(path);
+}
+
+int ftrma_winfile_is_freed(const struct window *w)
+{
+    char path[4096];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/%s", ftrma_directory, w->name);
+    return stat(path, &st) || st.st_ino != w->file_number;
 }
 
 void ftrma_winfile_cover(struct window *w)

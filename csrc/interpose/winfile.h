@@ -22,6 +22,9 @@ int ftrma_winfile_ghost(struct window *w, const struct ftrma_offer *offers,
 /* Map the file, or make it. 0 or -errno. */
 int ftrma_winfile_map(struct window *w, int create);
 void ftrma_winfile_unlink(const struct window *w);
+/* 1 if the file that is mapped has lost its name, or another file has the name: the first member of
+   this node had freed the window. */
+int ftrma_winfile_is_freed(const struct window *w);
 /* Replace a mapping by private memory, so that it does not hold the file but a thread can still
    look at it. */
 void ftrma_winfile_cover(struct window *w);

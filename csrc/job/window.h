@@ -76,6 +76,7 @@ struct window {
     MPI_Group group;  /* the members */
     char name[48];
     size_t file_bytes;
+    uint64_t file_number;         /* inode of the file that is mapped */
     char *map;
     struct ftrma_window_header *header;
     struct ftrma_member *members;
