@@ -5,6 +5,7 @@ Only one thread of a process at a time may use its `Mail`.
 
 from __future__ import annotations
 
+import mmap
 import os
 from enum import IntEnum
 from pathlib import Path
@@ -72,6 +73,19 @@ def create(path: Path, processes: int) -> None:
     """
     size = ring_bytes(processes)
     c.check(c.lib.ftrma_mail_create(os.fsencode(path), processes, size, WORDS), "making mail")
+
+
+def give_back(path: Path) -> None:
+    """Free the memory of the rings and words of a mail whose attempt is over, and its name.
+
+    Processes map the file until they end, so the memory would not be freed by the removal alone.
+    The head keeps its contents: the thread that tells deaths may look there at any time.
+    """
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as whole:
+        spots = find_spots(int.from_bytes(whole[24:28], "little"))
+        if len(whole) == spots.file_bytes:
+            whole.madvise(mmap.MADV_REMOVE, spots.data, spots.file_bytes - spots.data)
+    path.unlink()
 
 
 class Words:

@@ -86,8 +86,8 @@ def create(view: JobView, most: int) -> None:
         view.post_office.share(path, view.words.attempt)
     for old in view.directory.glob("mail-*"):
         if old.name.partition(".")[0] != path.name:
-            with contextlib.suppress(OSError):
-                old.unlink()
+            with contextlib.suppress(OSError, ValueError):  # another process of the node did it
+                mail.give_back(old)
 
 
 def keep_seats(view: JobView) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import random
 import signal
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 from placeprocesses import Ended, run_places
 
 from ftrma.framework import Members
 from ftrma.host.errors import FtrmaError
+from ftrma.native import mail
 
 
 def take(members: Members) -> tuple[int, int, bytes]:
@@ -155,3 +158,20 @@ def test_a_wait_ends_with_a_ring_or_in_time() -> None:
         return slept >= 0.05, time.monotonic() - begun < 5.0
 
     assert run_places(2, play)[0] == (True, True)
+
+
+def test_memory_of_a_mail_that_is_over_is_given_back() -> None:
+    """Law: also while processes map the file; the thread that tells deaths may go on with it."""
+    path = Path(tempfile.mkdtemp(dir="/dev/shm")) / "mail"
+    mail.create(path, 3)
+    mine = mail.Mail(path, 0)
+    assert mine.append(1, 7, bytes(400_000)) == mine.OK
+    mine.words.store(5, 9)
+    with path.open("rb") as file:
+        before = os.fstat(file.fileno()).st_blocks * 512
+        mail.give_back(path)
+        after = os.fstat(file.fileno()).st_blocks * 512
+    assert before > 400_000 and after < 100_000 and not path.exists()
+    mine.note_death(2)
+    assert mine.deaths() == (2,)
+    path.parent.rmdir()
