@@ -101,7 +101,12 @@ int ftrma_winfile_is_freed(const struct window *w)
     char path[4096];
     struct stat st;
     snprintf(path, sizeof path, "%s/%s", ftrma_directory, w->name);
-    return stat(path, &st) || st.st_ino != w->file_number;
+    int fd = ftrma_open(path, O_RDONLY);
+    if (fd < 0)
+        return 1;
+    int freed = fstat(fd, &st) || st.st_ino != w->file_number;
+    close(fd);
+    return freed;
 }
 
 void ftrma_winfile_cover(struct window *w)

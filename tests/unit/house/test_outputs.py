@@ -42,6 +42,7 @@ ALLOWED: dict[str, dict[str, str] | str] = {
         "members": "members of a zip file, which are read", "_Packed.__init__": "another one"},
     "ftrma/launch/resuming.py": {"claim": "the lock of a directory of checkpoints",
                                  "RunFiles.end": "in that directory: that the job has ended"},
+    "ftrma/native/mail.py": {"give_back": "pages of a mail in the job's own directory are freed"},
     "ftrma/program/deathmail.py": {"create": "a node's mail, in the job's own directory"},
     "ftrma/vault/spillparts.py": {"PartWriter._link": "a file of an earlier checkpoint"},
     "ftrma/host/outfile.py": {"_temporary": "the way", "_open": "the way",
