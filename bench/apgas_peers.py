@@ -108,6 +108,8 @@ def packaged(options: Namespace, places: int) -> JsonObject:
     words = [word for name, number in numbers.items() for word in (f"--{name}", str(number))]
     clusters, _ = launching.run_protected(places, script, ["kmeans", "--check", *words], spares,
                                           options.timeout)
+    if not clusters["equal"]:
+        raise BenchError("the centres are not those of a run in one process")
     tree, _ = launching.run_protected(places, script, ["uts", "--depth", str(tasks.DEPTH)],
                                       spares, options.timeout)
     return {"kmeans": clusters["single step"], "uts": tree["found_per_s"]}
