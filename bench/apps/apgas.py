@@ -106,12 +106,19 @@ def oracle_of(options: argparse.Namespace, places: int) -> Any:
 
 def run_iterative(options: argparse.Namespace, manager: apgas.PlaceManager) -> dict[str, Any]:
     places = len(manager.active_places())
-    executor = apgas.SPMDIterativeExecutor(manager, options.checkpoint,
-                                           implicit_step_synchronization=True,
-                                           progress=options.progress, file=options.file,
-                                           file_s=options.file_interval)
-    app = executor.run(ITERATIVE[options.program], *made(options))
-    values = result_of(options, app, executor.name)
+    while True:
+        executor = apgas.SPMDIterativeExecutor(manager, options.checkpoint,
+                                               implicit_step_synchronization=True,
+                                               progress=options.progress, file=options.file,
+                                               file_s=options.file_interval)
+        app = executor.run(ITERATIVE[options.program], *made(options))
+        try:
+            values = result_of(options, app, executor.name)
+            break
+        except apgas.DeadPlaceException as error:
+            outfile.tell(f"{error} after the last step, with its part of the result, so the run "
+                         "begins again", who="apgas")
+            manager.rebuild_active_places()
     if options.out:
         with outfile.opened(options.out) as file:
             np.save(file, values)
