@@ -18,6 +18,7 @@ import json
 import os
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
 from typing import Any
 
 from . import apgas_peers_tasks as tasks
@@ -68,7 +69,7 @@ def main(options: Namespace) -> int:
 
 
 @contextlib.contextmanager
-def paths() -> Any:
+def paths() -> Iterator[None]:
     """Have workers find modules, and Ray ask for no token of a cluster of its own."""
     before = dict(os.environ)
     os.environ["PYTHONPATH"] = f"{HERE / 'apps'}:{HERE}"
@@ -81,7 +82,7 @@ def paths() -> Any:
 
 
 def measure(options: Namespace, system: str, what: str, workers: int) -> JsonObject:
-    """What the program of a system has found."""
+    """Run the program of a system; return the times that it has printed."""
     arguments = [str(SCRIPT), system, what, str(workers)]
     if system == "apgas":
         said, _ = launching.run_protected(

@@ -168,10 +168,10 @@ class Recovery:
             raise Forgotten(f"store {self.part.name!r}: there are fewer places than before")
         holders = {row.holder for row in rows} - self._gone(rows)
         self._call([Job(place, "freeze") for place in sorted({*active, *holders})])
-        for shelf, row in enumerate(rows):
-            if row.holder < 0 and row.made and row.keeper in self._gone(rows):
-                rows[shelf] = self._adopted(shelf, row)
         dead = self._gone(rows)
+        for shelf, row in enumerate(rows):
+            if row.holder < 0 and row.made and row.keeper in dead:
+                rows[shelf] = self._adopted(shelf, row)
         self._refuse_loss(rows, dead)
         seats = seats_of(table.seats(), active)
         for shelf, place in enumerate(seats):
@@ -204,11 +204,14 @@ class Recovery:
             return
         outfile.tell(f"store {part.name!r}: no copy of shelf {', '.join(map(str, lost))} is left "
                      "from before the job was launched again; the store begins empty", who="apgas")
+        # No file is left before a shelf counts as empty: if the job is launched again in between,
+        # it finds a shelf without a file again, and never some shelves empty and the others not.
         for shelf, row in enumerate(rows):
-            table.put(DIRTY + shelf, 0)
-            table.put_row(shelf, Row(-1, -1, 0))
             if row.keeper >= 0:
                 shelves.remove(part.path(shelf, row), part.far(row.keeper))
+        for shelf in range(len(rows)):
+            table.put_row(shelf, Row(-1, -1, 0))
+            table.put(DIRTY + shelf, 0)
 
     def _adopted(self, shelf: int, row: Row) -> Row:
         """Have a living place of the node with a shelf's file be its keeper, until it is loaded."""
