@@ -132,15 +132,23 @@ def test_ftrma_run_itself_is_killed(tmp_path: Path) -> None:
     assert f"[{expected()}, {STEPS - int(step[1])}, 2]" == (tmp_path / "root.json").read_text()
 
 
-@pytest.mark.full
-def test_a_file_that_is_gone(tmp_path: Path) -> None:
-    """Law: the store begins empty, which is said, and the result is right."""
+@pytest.mark.parametrize("rules", tiers(
+    ["0@apgas.step:20", *(f"0@apgas.step:20 0@apgas.empty:{n}" for n in range(1, 2 * PLACES + 1))],
+    full=["0@apgas.step:20", "0@apgas.step:20 0@apgas.empty:2", "0@apgas.step:20 0@apgas.empty:7"]))
+def test_a_file_that_is_gone(rules: str) -> None:
+    """Law: the store begins empty, which is said, and the result is right; also if place zero dies
+    while files are removed (1 to 4) or while shelves are emptied (5 to 8), and the job is launched
+    again."""
     program = PROGRAM.replace("def main():", '''def main():
     if framework.attempt() == 2:
         import os
         from ftrma.frameworks.apgas.runtime import current
         next(current().members.directory.glob("own-shelf-*-2-*-a")).unlink()''')
-    result = run_job(program, PLACES, *options(0, "0@apgas.step:20"))
+    result = run_job(program, PLACES, *options(0, rules))
     assert result.status == 0, result
-    assert result.results["root"] == [expected(), STEPS, 2], result
-    assert "no copy of shelf 2 is left" in result.stderr, result
+    launches = len(rules.split())
+    assert kinds(result).count("relaunch") == launches, result
+    assert result.results["root"] == [expected(), STEPS, 1 + launches], result
+    # After the eighth all shelves are empty, and the next launch has nothing to say.
+    assert result.stderr.count("begins empty") == (
+        launches if not rules.endswith(":8") else 1), result

@@ -126,11 +126,12 @@ class Recovery:
 
     def _run(self, active: Sequence[int]) -> None:
         try:
-            try:
-                keepers = self._place(list(active))
-            except Forgotten:
-                self._adopt()
-                keepers = self._place(list(active))
+            keepers = None
+            while keepers is None:
+                try:
+                    keepers = self._place(list(active))
+                except Forgotten:
+                    self._adopt()
             self._call([Job(place, "replay") for place in
                         sorted({row.holder for row in self.table.rows()})])
             kill_place("apgas.open")
@@ -170,8 +171,10 @@ class Recovery:
         self._call([Job(place, "freeze") for place in sorted({*active, *holders})])
         dead = self._gone(rows)
         for shelf, row in enumerate(rows):
-            if row.holder < 0 and row.made and row.keeper in dead:
-                rows[shelf] = self._adopted(shelf, row)
+            if row.holder < 0 and row.made:  # adopted, maybe in a launch that has ended, too
+                row = rows[shelf] = self._adopted(shelf, row)
+                if row.keeper < 0 and table.get(DIRTY + shelf):
+                    raise Forgotten(f"store {self.part.name!r}: shelf {shelf} has no file")
         self._refuse_loss(rows, dead)
         seats = seats_of(table.seats(), active)
         for shelf, place in enumerate(seats):
@@ -209,9 +212,11 @@ class Recovery:
         for shelf, row in enumerate(rows):
             if row.keeper >= 0:
                 shelves.remove(part.path(shelf, row), part.far(row.keeper))
+            kill_place("apgas.empty")
         for shelf in range(len(rows)):
             table.put_row(shelf, Row(-1, -1, 0))
             table.put(DIRTY + shelf, 0)
+            kill_place("apgas.empty")
 
     def _adopted(self, shelf: int, row: Row) -> Row:
         """Have a living place of the node with a shelf's file be its keeper, until it is loaded."""
