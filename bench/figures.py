@@ -57,18 +57,20 @@ def beside(axes: Any, places: Sequence[float], found: Sequence[Range | None], *,
 
 def bars(axes: Any, names: Sequence[str], sides: Mapping[str, Sequence[Any]], *,
          scale: float = 1.0, paper: Sequence[Range | None] | None = None,
-         logarithmic: bool = False) -> None:
+         paper_side: int | None = None, logarithmic: bool = False) -> None:
     """Draw a group of horizontal bars for each name, from the top, with quartiles as whiskers.
 
     Args:
         sides: for each side and name a spread of `common.spread`; None: no bar there.
         scale: by which values are multiplied, such as 1e3 for ms.
         paper: a value of the paper for each name, in the unit that is shown.
+        paper_side: number of the side that they belong to; None: to all sides.
         logarithmic: draw points on a logarithmic axis, which has no 0 for bars to begin at.
     """
     high = 0.8 / len(sides)
+    offsets = [(i - (len(sides) - 1) / 2) * high for i in range(len(sides))]
     for i, (side, found) in enumerate(sides.items()):
-        offset = (i - (len(sides) - 1) / 2) * high
+        offset = offsets[i]
         shown = [(at + offset, f) for at, f in enumerate(found) if f]
         places = [place for place, _ in shown]
         spreads = [f for _, f in shown]
@@ -81,7 +83,8 @@ def bars(axes: Any, names: Sequence[str], sides: Mapping[str, Sequence[Any]], *,
         axes.barh(places, widths, 0.92 * high, color=COLORS[i], label=side)
         axes.errorbar(widths, places, xerr=whiskers, fmt="none", color="0.2", capsize=2, lw=0.8)
     if paper:
-        beside(axes, range(len(names)), paper)
+        offset = 0.0 if paper_side is None else offsets[paper_side]
+        beside(axes, [at + offset for at in range(len(names))], paper)
     axes.set_yticks(range(len(names)), names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.grid(axis="x")
@@ -93,12 +96,13 @@ def bars(axes: Any, names: Sequence[str], sides: Mapping[str, Sequence[Any]], *,
 
 def chart(names: Sequence[str], sides: Mapping[str, Sequence[Any]], label: str, *,
           scale: float = 1.0, paper: Sequence[Range | None] | None = None,
-          logarithmic: bool = False) -> tuple[Any, Any]:
+          paper_side: int | None = None, logarithmic: bool = False) -> tuple[Any, Any]:
     """Make a figure of `bars` alone; label: what its axis shows. Returns figure and axes."""
     plt = common.pyplot()
     rows = len(names) * max(1.0, 0.6 * len(sides))
     figure, axes = plt.subplots(figsize=(5.6, 0.9 + 0.3 * rows), layout="constrained")
-    bars(axes, names, sides, scale=scale, paper=paper, logarithmic=logarithmic)
+    bars(axes, names, sides, scale=scale, paper=paper, paper_side=paper_side,
+         logarithmic=logarithmic)
     axes.set_xlabel(label)
     if len(sides) > 1 or paper:
         figure.legend(ncols=4, loc="outside upper left", fontsize=7, handlelength=1.2)

@@ -1,6 +1,6 @@
 """Measures the cost of protection for a whole program: NAS FT, unprotected and in several ways.
 
-Three questions, each with sides of its own; every launch is one side, and sides take turns (names
+Four questions, each with sides of its own; every launch is one side, and sides take turns (names
 as in figures 10 and 11 of Besta & Hoefler):
 
   what do checkpoints cost?  (figure 10d)
@@ -20,7 +20,12 @@ as in figures 10 and 11 of Besta & Hoefler):
     bulk-SIZE    as f with logs of this size, demand checkpoints in bulk
     stream-SIZE  the same, as a stream
 
-The sides of the first question take checkpoints and log nothing.
+  --awareness: what do the number of checksum ranks and their places cost? (section 7.2.1)
+    no-FT
+    f-K          as f-daly, a checksum rank for each K slots; processes are wherever they come
+    f-K-nodes    no two processes of a group, checksum rank included, share a node
+
+The sides of the first and the last question take checkpoints and log nothing.
 
 A launch runs the benchmark many times in one process, after its warm-up. Three times are taken from
 it. The median is a typical run. The mean contains also the runs in which a checkpoint happened to
@@ -40,6 +45,7 @@ there.
 from __future__ import annotations
 
 import argparse
+import shlex
 import statistics
 import tempfile
 from argparse import Namespace
@@ -48,7 +54,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import common, figures, ft_demand, sides
+from ftrma.launch.mpirun import words_for_nodes
+
+from . import common, figures, ft_demand, launching, sides
 from .common import Parser, spread
 from .launching import HERE, BenchError, JsonObject, Started, ignore
 from .sides import BASELINE, ML, Side
@@ -65,6 +73,7 @@ TARGETS = {"f": 4.0}
 # The paper's overheads in percent, section 7.2.1; it has ML about 9 % behind f.
 PAPER = {"f-daly": "1 to 5", "f-no-daly": "1 to 15", "f": "8", ML: "17", "own-RAM": "21 to 37",
          "own-PFS": "46 to 67"}
+PAPER_AWARENESS = "1 to 5"
 
 
 def sides_of(options: Namespace) -> dict[str, Side]:
@@ -79,13 +88,36 @@ def sides_of(options: Namespace) -> dict[str, Side]:
             logs += ["--log-budget", str(options.log_budget[0])]
         return found | {"f": sides.protected(*logs), ML: sides.message_logging(options)}
     spares += ["--policy", "rollback"]  # checkpoints alone, as in figure 10
-    return found | {
-        "f-daly": sides.protected(*spares, "--interval", "daly", "--mtbf", str(options.mtbf)),
+    daly = [*spares, "--interval", "daly", "--mtbf", str(options.mtbf)]
+    if options.awareness:
+        return awareness_sides(options, daly)
+    found |= {
+        "f-daly": sides.protected(*daly),
         "f-no-daly": sides.protected(*spares, "--interval", str(options.interval)),
         "every-fence": sides.protected(*spares, "--interval", "0"),
         "own-RAM": own_files("/dev/shm", options.interval),
         "own-PFS": own_files(options.directory, options.interval, "--durable"),
     }
+    return {name: side for name, side in found.items()
+            if name == BASELINE or name in (options.only or found)}
+
+
+def awareness_sides(options: Namespace, daly: Sequence[str]) -> dict[str, Side]:
+    """The sides of --awareness, all on the nodes that --mpirun names."""
+    nodes = ["--mpirun", options.mpirun] if options.mpirun else []
+
+    def unprotected(slots: int, script: Path, arguments: Sequence[str], limit_s: float,
+                    started: Started) -> tuple[JsonObject, JsonObject]:
+        words = shlex.split(options.mpirun)
+        command = launching.plain(slots, script, arguments, words, words_for_nodes)
+        return launching.run(command, limit_s, started), {}
+
+    found: dict[str, Side] = {BASELINE: unprotected}
+    for level, suffix in (("none", ""), ("nodes", "-nodes")):
+        for k in options.groups:
+            found[f"f-{k}{suffix}"] = sides.protected(
+                *daly, *nodes, "--aware", level, "--group-size", str(k))
+    return found
 
 
 def own_files(directory: str, every_s: float, *flags: str) -> Side:
@@ -113,6 +145,17 @@ def parse(arguments: list[str]) -> Namespace:
                           help="what logs cost, instead of checkpoints")
     question.add_argument("--demand", action="store_true",
                           help="what small logs cost, by demand checkpoints")
+    question.add_argument("--awareness", action="store_true",
+                          help="what the number and the places of checksum ranks cost")
+    parser.add_argument("--only", nargs="+", choices=("f-daly", "f-no-daly", "every-fence",
+                                                      "own-RAM", "own-PFS"),
+                        metavar="SIDE", default=[],
+                        help="of the sides without another question, beside no-FT")
+    parser.add_argument("--groups", type=common.whole, nargs="+", default=[4, 2], metavar="K",
+                        help="with --awareness: slots of a group, each of which has a checksum "
+                        "rank")
+    parser.add_argument("--mpirun", default="", metavar="OPTIONS",
+                        help="with --awareness: the launcher's, that name the nodes")
     parser.add_argument("--class", dest="problem_class", default="W", choices=("S", "W", "A", "B"),
                         help="problem class of NPB")
     parser.add_argument("-n", dest="slots", type=common.whole, nargs="+", default=[4], metavar="N",
@@ -142,12 +185,13 @@ def parse(arguments: list[str]) -> Namespace:
 def main(arguments: list[str]) -> int:
     """Measure, print, draw."""
     options = parse(arguments)
-    question = "ft --logging" if options.logging else "ft --demand" if options.demand else "ft"
+    question = " ".join(["ft", *(f"--{name}" for name in ("logging", "demand", "awareness")
+                                 if getattr(options, name))])
     report = common.begin(question)
     report.update(
         problem_class=options.problem_class, ranks=options.slots, rounds=options.rounds,
         repeat=options.repeat, interval_s=options.interval, mtbf_s=options.mtbf,
-        spares=options.spares, loggers=options.loggers,
+        spares=options.spares, loggers=options.loggers, launcher=options.mpirun,
         units={"seconds_*": "s", "mops": "Mop/s", "*_percent": "%", "*_bytes": "B"},
     )
     report["results"] = [measure(slots, options) for slots in options.slots]
@@ -262,7 +306,7 @@ def text(report: JsonObject) -> str:
             "--repeat makes launches longer)"
             for name, found in result["variants"].items()
             if "overhead_median_percent" in found
-            and report["benchmark"] == "ft"
+            and report["benchmark"] in ("ft", "ft --awareness")
             and not found["checkpoints_per_launch"]["max"]
         ]
     return "\n".join(lines)
@@ -273,6 +317,11 @@ def legend(report: JsonObject) -> str:
         return (
             f"f: protected with logs, no checkpoints but on demand; ML: {report['loggers']} logger "
             "process(es)."
+        )
+    if report["benchmark"] == "ft --awareness":
+        return (
+            f"f-K: a checksum rank for each K slots, MTBF {report['mtbf_s']:g} s; f-K-nodes: no "
+            "two processes of a group share a node."
         )
     return (
         f"f-daly: MTBF {report['mtbf_s']:g} s; f-no-daly: every {report['interval_s']:g} s; "
@@ -299,7 +348,7 @@ def row(name: str, found: JsonObject) -> list[str]:
         f"{found['mops']['median']:.0f}",
         overhead("median"),
         overhead("mean"),
-        PAPER.get(name, "-"),
+        paper(name),
         f"{fastest['median']:.1f}" if fastest else "-",
         target,
         f"{found['checkpoints_per_launch']['median']:g}" if name not in (BASELINE, ML) else "-",
@@ -308,6 +357,12 @@ def row(name: str, found: JsonObject) -> list[str]:
         sides.logged(found),
         "yes",
     ]
+
+
+def paper(name: str) -> str:
+    """The paper's overhead for a side, in percent, or "-"."""
+    counted = name.startswith("f-") and name.split("-")[1].isdigit()
+    return PAPER_AWARENESS if counted else PAPER.get(name, "-")
 
 
 def draw(report: JsonObject, path: Any) -> None:
@@ -322,12 +377,12 @@ def draw(report: JsonObject, path: Any) -> None:
         mops = [f["mops"] for f in found]
         places = [g + (i - (len(names) - 1) / 2) * width for g in range(len(results))]
         bars = axes.bar(
-            places, [m["median"] for m in mops], width * 0.92, color=sides.COLORS[name], label=name,
-            yerr=common.whiskers(mops), capsize=2, error_kw={"lw": 0.8},
+            places, [m["median"] for m in mops], width * 0.92, color=sides.COLORS.get(name),
+            label=name, yerr=common.whiskers(mops), capsize=2, error_kw={"lw": 0.8},
         )
         if name != BASELINE:
             labels = [f"{f['overhead_mean_percent']['median']:+.1f} %" for f in found]
-            bounds = figures.range_of(PAPER.get(name, ""))
+            bounds = figures.range_of(paper(name))
             figures.beside(axes, places, [bounds and slower(r, bounds) for r in results],
                            upright=True)
             axes.bar_label(bars, labels, label_type="center", fontsize=7, rotation=90,

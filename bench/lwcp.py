@@ -4,12 +4,18 @@ One of the slots is killed some steps behind a checkpoint, under each recovery i
 have to have equal bits. Names are the paper's, times those of slot 0, which survives:
 
   T_norm     of a step without failure
-  T_recov    of a step that is taken again
+  T_recov    of a step that is taken again, before the one in which the slot died
+  T_last     of that one, which has all messages for the first time
   T_cpstep   of the step that an attempt begins with, whose messages are sent again
+  T_cp0      by which a first checkpoint that has the edges, too, holds a slot up
+  T_cpload   to compute the checkpoint of the slot that died from the others' and from parity
   T_cp       by which the first checkpoint holds a slot up; all T_cp: of the run's steps without
              failure, by all checkpoints
   T_log      (bytes) that a step leaves in the logs
   T_logload  to have the messages of a step that was taken before, from logs
+
+With several numbers behind --lost, T_recov is measured with so many slots killed at once, see
+`lwcp_lost.py`.
 
 Source: D. Yan, J. Cheng, F. Yang, "Lightweight Fault Tolerance in Large-Scale Distributed Graph
 Processing", tables 2 to 9.
@@ -24,7 +30,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from . import common, launching
+from . import common, launching, lwcp_lost
 from . import figures as drawing
 from .common import Parser, ratios, spread
 from .launching import HERE, BenchError, JsonObject
@@ -32,18 +38,22 @@ from .recovery import only_recovery
 
 SCRIPT = HERE / "lwcp_app.py"
 RECOVERIES = ("hwcp", "lwcp", "hwlog", "lwlog", "none")
+EDGES = "T_cp0"  # lwcp with edges in the checkpoint, without a kill
 MIB = 2.0**20
 # Name of a ratio: a figure, the two recoveries, the paper's ratio, and the aim.
 RATIOS: dict[str, tuple[str, str, str, str, float]] = {
     "checkpoint, bytes: hwcp / lwcp": ("bytes, MiB", "hwcp", "lwcp", "13 to 27", 20),
     "T_cp: hwcp / lwcp": ("T_cp, ms", "hwcp", "lwcp", "13 to 27", 4),
     "T_cp: hwlog / lwlog": ("T_cp, ms", "hwlog", "lwlog", "22 to 44", 4),
+    "T_cp0 / T_cp: lwcp": ("T_cp, ms", EDGES, "lwcp", "8.6 to 19", 0),
+    "T_cpload: hwcp / lwcp": ("T_cpload, ms", "hwcp", "lwcp", "1.4 to 1.8", 0),
     "T_cpstep: lwcp / hwcp": ("T_cpstep, ms", "lwcp", "hwcp", "2.6 to 3.3", 0),
     "T_log, bytes: hwlog / lwlog": ("T_log, MiB", "hwlog", "lwlog", "7 to 10", 5),
     "T_logload: hwlog / lwlog": ("T_logload, ms", "hwlog", "lwlog", "8 to 28", 0),
 }
 SPEEDS = {"hwlog": 3.0, "lwlog": 3.0}  # T_norm / T_recov that are aimed at
 SHARE = 2.0  # percent of a run that light checkpoints may take
+LAST = {"lwcp": "0.97 to 0.99", "hwlog": "0.91 to 0.92", "lwlog": "0.93 to 0.95"}  # the paper
 LOGGING = 3.0  # percent of T_norm that logging may take
 
 
@@ -60,13 +70,22 @@ def parse(arguments: list[str]) -> Namespace:
     parser.add_argument("--kill", type=common.whole, default=17, metavar="K",
                         help="the step in which it is killed")
     parser.add_argument("--steps", type=common.whole, default=60, metavar="K", help="of pagerank")
+    parser.add_argument("--quota", type=common.whole, default=1, metavar="Q",
+                        help="of triangles: pairs that a vertex asks about in a step, for each of "
+                        "its edges")
+    parser.add_argument("--lost", type=common.whole, nargs="+", default=[1], metavar="K",
+                        help="slots that are killed at once; several: T_recov by their number")
     parser.add_argument("--spill", metavar="DIR",
                         help="have checkpoints go to files there, too")
     options = parser.parse_args(arguments)
     if options.spill and not Path(options.spill).is_dir():
         parser.error(f"--spill {options.spill}: give a directory that is there")
-    if options.slots < 2:
-        parser.error(f"-n {options.slots}: slot 0 takes the times, slot 1 dies; give 2 or more")
+    if options.slots <= max(options.lost):
+        parser.error(f"-n {options.slots}: slot 0 takes the times, {max(options.lost)} others die; "
+                     f"give {max(options.lost) + 1} or more")
+    if options.kill < options.every + 2:
+        parser.error(f"--kill {options.kill}: give {options.every + 2} or more, so that a step "
+                     "between the checkpoint and the kill is taken again")
     if options.program == "pagerank" and not options.every < options.kill < options.steps:
         parser.error(f"--kill {options.kill}: give a step behind the first checkpoint "
                      f"({options.every}) and before the end ({options.steps})")
@@ -76,11 +95,13 @@ def parse(arguments: list[str]) -> Namespace:
 def main(arguments: list[str]) -> int:
     """Measure, print, draw."""
     options = parse(arguments)
+    if len(options.lost) > 1:
+        return lwcp_lost.main(options, launch)
     report = common.begin("lwcp")
     report.update(program=options.program, graph=options.graph, slots=options.slots,
                   every=options.every, kill=options.kill, rounds=options.rounds,
                   files=bool(options.spill))
-    rows: dict[str, list[JsonObject]] = {recovery: [] for recovery in RECOVERIES}
+    rows: dict[str, list[JsonObject]] = {recovery: [] for recovery in (*RECOVERIES, EDGES)}
     for i in range(options.rounds):
         common.progress(f"lwcp: round {i + 1} of {options.rounds}")
         results = set()
@@ -88,6 +109,9 @@ def main(arguments: list[str]) -> int:
             crc, found = launch(options, recovery)
             results.add(crc)
             rows[recovery].append(found)
+        crc, found = with_edges(options)
+        results.add(crc)
+        rows[EDGES].append(found)
         if len(results) != 1:
             raise BenchError("the recoveries have not come to the same bits")
     report["found"] = {recovery: {name: spread(row[name] for row in found) for name in found[0]}
@@ -97,38 +121,60 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def launch(options: Namespace, recovery: str) -> tuple[int, JsonObject]:
-    """A run with a kill: a checksum of its result, and its figures."""
-    flags = ["--spares", "1", "--interval", "never", "--group-size", str(options.slots),
-             "--kill", f"1@graph.compute:{options.kill}"]
-    words = [options.program, options.graph, recovery, str(options.every), str(options.steps)]
+def run_job(options: Namespace, recovery: str, lost: int, *more: str
+            ) -> tuple[JsonObject, JsonObject]:
+    """One job, of which slots 1 to `lost` are killed: what the program says, and statistics.
+
+    Args:
+        more: options of `lwcp_app.py`.
+    """
+    flags = ["--spares", str(lost), "--interval", "never", "--group-size", str(options.slots),
+             "--checksums", str(max(lost, 1)),
+             *(word for slot in range(1, lost + 1)
+               for word in ("--kill", f"{slot}@graph.compute:{options.kill}"))]
+    words = [options.program, options.graph, recovery, str(options.every), str(options.steps),
+             "--quota", str(options.quota), *more]
     with ExitStack() as stack:
         if options.spill:
             flags += ["--spill", stack.enter_context(TemporaryDirectory(dir=options.spill)),
                       "--spill-interval", "1-th"]
-        said, stats = launching.run_protected(options.slots, SCRIPT, words, flags,
-                                              options.timeout, deaths=1)
+        return launching.run_protected(options.slots, SCRIPT, words, flags, options.timeout,
+                                       deaths=lost)
+
+
+def launch(options: Namespace, recovery: str) -> tuple[int, JsonObject]:
+    """A run with kills: a checksum of its result, and its figures."""
+    said, stats = run_job(options, recovery, options.lost[0])
     found = only_recovery(stats, "reentry")
-    return said["crc"], {**figures(said["slots"], recovery, options),
-                         "recovery, ms": found["seconds"] * 1e3, **checkpoint(stats, recovery)}
+    values = {**figures(said["slots"], recovery, options), "recovery, ms": found["seconds"] * 1e3,
+              **checkpoint(stats, recovery)}
+    if recovery != "none":
+        values["T_cpload, ms"] = found["phases"].get("restore", 0.0) * 1e3
+    return said["crc"], values
+
+
+def with_edges(options: Namespace) -> tuple[int, JsonObject]:
+    """A run without a kill whose first checkpoint has the edges: a checksum, T_cp0."""
+    said, stats = run_job(options, "lwcp", 0, "--topology", "parity")
+    return said["crc"], {"T_cp, ms": held_up(said["slots"], options.every),
+                         **checkpoint(stats, EDGES)}
 
 
 def figures(slots: list[list[JsonObject]], recovery: str, options: Namespace) -> JsonObject:
     """Figures of a run from the reports of the slots' steps, in milliseconds and MiB."""
     mine = slots[0]
     normal = [r["seconds"] * 1e3 for r in of_kind(mine, "normal") if r["step"] > 1]
-    again = [r["seconds"] * 1e3 for r in of_kind(mine, "again")]
+    again = [r["seconds"] * 1e3 for r in of_kind(mine, "again") if r["step"] < options.kill]
     first = [r["seconds"] * 1e3 for r in of_kind(mine, "checkpoint")]
-    survivors = [slot for number, slot in enumerate(slots) if number != 1]
-    held = [r["saving_s"] * 1e3 for slot in survivors for r in slot
-            if r["saving_s"] and r["step"] == options.every]
+    survivors = [slots[0], *slots[1 + options.lost[0]:]]
     found = {"T_norm, ms": statistics.median(normal)}
     if recovery == "none":
         return found
     found["T_recov, ms"] = statistics.mean(again)
+    found["T_last, ms"] = [r["seconds"] * 1e3 for r in mine if r["step"] == options.kill][-1]
     # A heavy checkpoint has the messages received: the step after it is the first one.
     found["T_cpstep, ms"] = statistics.mean(first) if first else again[0]
-    found["T_cp, ms"] = statistics.median(held)
+    found["T_cp, ms"] = held_up(survivors, options.every)
     usual = of_kind(mine, "normal")
     saving = sum(r["saving_s"] for r in usual)
     found["all T_cp, %"] = 100 * saving / (saving + sum(r["seconds"] for r in usual))
@@ -136,6 +182,12 @@ def figures(slots: list[list[JsonObject]], recovery: str, options: Namespace) ->
         found |= log_figures(mine, survivors, options.kill)
         found["T_log, MiB"] *= len(slots)
     return found
+
+
+def held_up(slots: list[list[JsonObject]], step: int) -> float:
+    """Milliseconds for which the checkpoint of a step held these slots up: their median."""
+    return statistics.median(r["saving_s"] * 1e3 for slot in slots for r in slot
+                             if r["saving_s"] and r["step"] == step)
 
 
 def log_figures(mine: list[JsonObject], survivors: list[list[JsonObject]],
@@ -175,6 +227,10 @@ def compare(rows: dict[str, list[JsonObject]]) -> JsonObject:
         found[f"T_norm / T_recov: {recovery}"] = {
             "spread": spread(ratios(of(recovery, "T_norm, ms"), of(recovery, "T_recov, ms"))),
             "paper": "3.7 to 9.5", "aim": [">=", speed]}
+    for recovery, told in LAST.items():
+        found[f"T_last / T_norm: {recovery}"] = {
+            "spread": spread(ratios(of(recovery, "T_last, ms"), of(recovery, "T_norm, ms"))),
+            "paper": told, "aim": None}
     for recovery in SPEEDS:
         more = [(a / b - 1) * 100 for a, b in zip(of(recovery, "T_norm, ms"),
                                                   of("none", "T_norm, ms"), strict=True)]
@@ -191,9 +247,10 @@ def compare(rows: dict[str, list[JsonObject]]) -> JsonObject:
 def text(report: JsonObject) -> str:
     """The tables for people."""
     found = report["found"]
-    rows = [["", *RECOVERIES]]
+    names = (*RECOVERIES, EDGES)
+    rows = [["", *RECOVERIES, "lwcp, edges too"]]
     for name in dict.fromkeys(name for of in found.values() for name in of):
-        cells = [found[recovery].get(name) for recovery in RECOVERIES]
+        cells = [found[recovery].get(name) for recovery in names]
         rows.append([name, *(common.with_range(c) if c else "-" for c in cells)])
     compared = [["ratio", "here", "paper", "target"]]
     for name, row in report["ratios"].items():

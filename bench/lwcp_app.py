@@ -29,14 +29,16 @@ def main() -> None:
     parser.add_argument("recovery")
     parser.add_argument("every", type=int)
     parser.add_argument("steps", type=int)
+    parser.add_argument("--quota", type=int, default=1)
+    parser.add_argument("--topology", choices=("parity",))
     options = parser.parse_args()
-    engine = graph.Engine(options.recovery, options.every)
+    engine = graph.Engine(options.recovery, options.every, topology=options.topology)
     given = command.graph_of(engine, options.graph)
     if options.program == "pagerank":
         result = engine.run(given, pregel.PageRank(options.steps))
         values = result.gather("rank")
     else:
-        result = engine.run(data.symmetric(given), pregel.Triangles())
+        result = engine.run(data.symmetric(given), pregel.Triangles(options.quota))
         values = result.gather("count")
     reports = engine.comm.gather([dataclasses.asdict(report) for report in result.reports])
     if values is not None:

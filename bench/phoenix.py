@@ -50,6 +50,9 @@ def parse(arguments: list[str]) -> Namespace:
                         help="runs in a launch without a failure; 0: none is timed")
     parser.add_argument("--faults", action="store_true",
                         help="time with failures, beside checkpoints (--cr: every 5 and 50 rounds)")
+    parser.add_argument("--percent", type=common.whole, nargs="+", default=phoenix_faults.PERCENT,
+                        metavar="P", help="with --faults: of the rounds, behind which slots are "
+                        "lost")
     parser.add_argument("--cr", type=common.whole, nargs="+", default=[], metavar="K",
                         help="rounds between checkpoints; such runs are timed, too")
     options = parser.parse_args(arguments)

@@ -41,10 +41,11 @@ def main() -> None:
     parser.add_argument("runs", type=int)
     parser.add_argument("recovery", nargs="?", default="phoenix",
                         help="phoenix, or cr:K and phoenix:K with K rounds between checkpoints")
+    parser.add_argument("--cache", help="directory of the slots' parts of the graph")
     options = parser.parse_args()
     make, program, field = PROGRAMS[options.program]
     recovery, _, every = options.recovery.partition(":")
-    engine = graph.Engine(recovery, int(every) if every else None)
+    engine = graph.Engine(recovery, int(every) if every else None, cache=options.cache)
     given = make(command.graph_of(engine, options.graph))
     each, rounds = [], []
     for run in range(options.runs):

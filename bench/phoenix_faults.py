@@ -1,16 +1,17 @@
 """`bench phoenix --faults`: time that failures cost, by Phoenix, by checkpoints, and by both.
 
-Arms, each launch of which makes a run without a failure first, and then the run that is timed:
+Arms, each launch of which makes one run, that is timed:
 
   Ph     Phoenix, which has no checkpoint
   CR-K   a checkpoint every K rounds, which all slots go back to
   CPh-K  Phoenix, where a slot that was lost begins with its part of such a checkpoint
 
 In the run some of the slots are killed at once behind a share of its rounds. Time counts from its
-begin to its result: to notice the deaths, to seat spares, to load the lost parts of the graph again
-and to take rounds again. It is compared with Phoenix's without a failure, in the same round of the
-measurement. A job has as many checksum ranks as slots are lost, since that many checkpoints have to
-be computed again; Phoenix needs none, and has one.
+begin to its result: to notice the deaths, to seat spares, to read the lost parts of the graph again
+from files and to take rounds again. It is compared with Phoenix's without a failure, in the same
+round of the measurement. A job has as many checksum ranks as slots are lost, since that many
+checkpoints have to be computed again; Phoenix needs none, and has one. Phoenix saves no result
+either, so a program with several runs would also repeat those that had ended.
 
 Source: R. Dathathri et al., "Phoenix", ASPLOS 2019, section 5.3: figures 7 and 9 (time), 8 (rounds
 and bytes), 10 (checkpoints with Phoenix). There the slots are 128 hosts, and the time is without
@@ -20,6 +21,7 @@ that for loading.
 from __future__ import annotations
 
 import statistics
+import tempfile
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,11 +32,12 @@ from .common import spread
 from .launching import HERE, BenchError, JsonObject
 
 SCRIPT = HERE / "phoenix_app.py"
-PERCENT = (25, 50, 75, 99)
+PERCENT = (25, 50, 75, 99)  # of the rounds, behind which slots are lost
 EVERY = (5, 50)  # rounds between checkpoints
 SHARES = (8, 4, 2)  # of the slots one in so many is lost
 # Percent more than without a failure, of 128 hosts: by hosts lost; for checkpoints of 4 hosts.
 PAPER = {"Ph": "4 lost 14, 16 lost 20.8, 64 lost 44", "CR-50": "48.5", "CR-500": "59"}
+PAPER_SHARES = {16 / 128: 20.8, 64 / 128: 44.0}  # by Phoenix, by the share of hosts lost
 
 
 class Arm(NamedTuple):
@@ -77,12 +80,15 @@ def main(options: Namespace) -> int:
     every = options.cr or EVERY
     report = common.begin("phoenix --faults")
     report.update(graph=options.graph, slots=options.slots, rounds=options.rounds,
-                  arms=[arm.name for arm in arms(every)], lost=counts(options.slots), found={})
+                  arms=[arm.name for arm in arms(every)], lost=counts(options.slots),
+                  percent=options.percent, found={})
     for name in options.programs:
         of_rounds = []
-        for i in range(options.rounds):
-            common.progress(f"phoenix --faults: {name}, {i + 1} of {options.rounds}")
-            of_rounds.append(measure(options, name, arms(every)))
+        with tempfile.TemporaryDirectory(prefix="bench-ftrma-") as options.cache:
+            launch(options, name, arms(every)[0], [])  # the slots leave their parts in files
+            for i in range(options.rounds):
+                common.progress(f"phoenix --faults: {name}, {i + 1} of {options.rounds}")
+                of_rounds.append(measure(options, name, arms(every)))
         report["found"][name] = {
             arm: {what: spread(found[arm][what] for found in of_rounds) for what in values}
             for arm, values in of_rounds[0].items()}
@@ -99,9 +105,9 @@ def measure(options: Namespace, name: str, ways: Sequence[Arm]) -> dict[str, dic
         more = {"s": without.seconds, "without": percent(without.seconds, plain.seconds)}
         for lost in counts(options.slots):
             runs = []
-            for share in PERCENT:
-                # Every other slot from slot 1 on, in the second run.
-                visit = plain.rounds + max(plain.rounds * share // 100, 1)
+            for share in options.percent:
+                # Every other slot from slot 1 on.
+                visit = max(plain.rounds * share // 100, 1)
                 rules = [f"{1 + 2 * i}@graph.compute:{visit}" for i in range(lost)]
                 runs.append(launch(options, name, arm, rules))
                 if runs[-1].crc != plain.crc and name != "pagerank":
@@ -120,14 +126,14 @@ def percent(value: float, of: float) -> float:
 
 
 def launch(options: Namespace, name: str, arm: Arm, rules: Sequence[str]) -> Run:
-    """The second run of a program, in which these kills happen."""
+    """A run of a program, in which these kills happen."""
     checksums = 1 if arm.recovery == "phoenix" else max(len(rules), 1)
     flags = ["--spares", str(len(rules)), "--checksums", str(checksums), "--group-size",
              str(options.slots), "--interval", "never",
              *(word for rule in rules for word in ("--kill", rule))]
     said, stats = launching.run_protected(
-        options.slots, SCRIPT, [name, options.graph, "2", arm.recovery], flags, options.timeout,
-        deaths=len(rules))
+        options.slots, SCRIPT, [name, options.graph, "1", arm.recovery, "--cache", options.cache],
+        flags, options.timeout, deaths=len(rules))
     if {recovery["kind"] for recovery in stats["recoveries"]} != {*["reentry"] * bool(rules)}:
         raise BenchError(f"{name}, {arm.name}: recoveries that are no re-entries alone: "
                          f"{stats['recoveries']}")
@@ -160,9 +166,9 @@ def text(report: JsonObject) -> str:
                       for what in ("rounds", "bytes")) for count in lost)])
     paper = "; ".join(f"{arm} {told}" for arm, told in PAPER.items())
     return "\n".join([
-        f"{report['graph']}, {report['slots']} slots, killed behind {told(PERCENT)} % of the "
-        f"rounds, of which this is the mean; {report['rounds']} rounds of the measurement; median "
-        "(min .. max); beside Phoenix without a failure.",
+        f"{report['graph']}, {report['slots']} slots, killed behind {told(report['percent'])} % of "
+        f"the rounds, of which this is the mean; {report['rounds']} rounds of the measurement; "
+        "median (min .. max); beside Phoenix without a failure.",
         "", common.table(times), "",
         f"The paper, time more, %, of 128 hosts: {paper}.", "",
         "Rounds, and bytes that slot 0 sends:", "", common.table(rounds)])
@@ -178,11 +184,18 @@ def mean(report: JsonObject, arm: str, what: str) -> float:
 
 
 def draw(report: JsonObject, path: Path) -> None:
-    """Time more of each arm, by the number of slots that are lost; means over the programs."""
+    """Time more of each arm, by the number of slots that are lost.
+
+    Of several programs the median, with quartiles over the programs.
+    """
+    alone = [*report["found"].values()] if len(report["found"]) == 1 else []
     names = ["no failure", *(f"{count} of {report['slots']} lost" for count in report["lost"])]
     whats = ["without", *(f"time, {count} lost" for count in report["lost"])]
     sides: dict[str, list[Any]] = {
-        arm: [spread(found[arm][what]["median"] for found in report["found"].values())
+        arm: [alone[0][arm][what] if alone else
+              spread(found[arm][what]["median"] for found in report["found"].values())
               for what in whats] for arm in report["arms"]}
-    figure, _ = figures.chart(names, sides, "time more than Phoenix without a failure, %")
+    told = [None, *(PAPER_SHARES.get(count / report["slots"]) for count in report["lost"])]
+    figure, _ = figures.chart(names, sides, "time more than Phoenix without a failure, %",
+                              paper=[more and (more, more) for more in told], paper_side=0)
     common.save(figure, path, report)

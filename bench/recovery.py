@@ -65,6 +65,8 @@ def parse(arguments: list[str]) -> Namespace:
                         help="ten recoveries in ten runs of FT instead")
     parser.add_argument("--runs", type=common.whole, default=10, metavar="R",
                         help="with --many: runs of FT, with a recovery in each")
+    parser.add_argument("--groups", type=common.whole, nargs="+", default=[4, 2], metavar="K",
+                        help="with --many: slots of a group, each of which has a checksum rank")
     options = parser.parse_args(arguments)
     if options.slots < 2:
         parser.error(f"-n {options.slots}: slot 0 takes the times, others die; give 2 or more")

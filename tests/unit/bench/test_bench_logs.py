@@ -30,6 +30,7 @@ from bench import (
     graph,
     launching,
     lwcp,
+    lwcp_lost,
     phoenix,
     phoenix_faults,
     recovery,
@@ -223,6 +224,17 @@ def test_dht_compares_within_a_round_and_with_the_targets(monkeypatch: Any) -> N
     assert "<= 3 met" in lines["f-puts"] and "<= 8 missed" in lines["f-puts-gets"]
 
 
+# ---- ft: sides ------------------------------------------------------------------------------
+
+
+def test_sides_of_ft_are_those_asked_for() -> None:
+    assert list(ft.sides_of(ft.parse(["--only", "f-daly"]))) == ["no-FT", "f-daly"]
+    assert list(ft.sides_of(ft.parse(["--awareness", "--groups", "8", "4"]))) == [
+        "no-FT", "f-8", "f-4", "f-8-nodes", "f-4-nodes"]
+    assert [ft.paper(name) for name in ("f-8-nodes", "f-no-daly", "f", "every-fence")] == [
+        "1 to 5", "1 to 15", "8", "-"]
+
+
 # ---- ft --demand ----------------------------------------------------------------------------
 
 
@@ -323,13 +335,23 @@ def test_many_tells_why_a_recovery_was_no_causal_one() -> None:
     assert "note: f-2: two at once" in said and "100 (100 .. 100)" in said
 
 
+def test_groups_are_those_asked_for() -> None:
+    """Law: a side for each size of a group, the first one by rollback, too; slots fill them."""
+    options = recovery.parse(["--many", "-n", "8", "--groups", "8", "4"])
+    assert list(recovery_many.flags_of(options)) == ["no-FT", "f-8", "f-4", "rollback-8"]
+    options.groups = [3]
+    with pytest.raises(common.UsageError, match="give a multiple of 3, or other --groups"):
+        recovery_many.main(options)
+
+
 # ---- checkpoints and logs of vertex programs ------------------------------------------------
 
 
 def steps_of(slot: int) -> list[dict[str, Any]]:
-    """Notes of a job whose slot 1 was killed in step 3; a checkpoint was in step 2."""
+    """Notes of a job whose slot 1 was killed in step 4; a checkpoint was in step 2."""
     seen = [(1, "normal", 0.9), (2, "normal", 0.010), (3, "normal", 0.020)]
-    after = [(2, "checkpoint", 0.005), (3, "again", 0.004), (4, "normal", 0.030)]
+    after = [(2, "checkpoint", 0.005), (3, "again", 0.004), (4, "again", 0.018),
+             (5, "normal", 0.030)]
     return [{"step": step, "kind": kind, "forwarded": kind != "normal" and slot != 1,
              "seconds": seconds, "sending_s": 0.001, "log_bytes": 2**20,
              "saving_s": 0.002 if step == 2 and kind == "normal" else 0.0}
@@ -337,31 +359,67 @@ def steps_of(slot: int) -> list[dict[str, Any]]:
 
 
 def lwcp_report(*, files: bool = False) -> dict[str, Any]:
-    options = lwcp.parse(["--every", "2", "--kill", "3", "--steps", "5", "-n", "2"])
+    options = lwcp.parse(["--every", "2", "--kill", "4", "--steps", "6", "-n", "2"])
     slots = [steps_of(0), steps_of(1)]
     rows = {}
     for recovery_name in lwcp.RECOVERIES:
         row = lwcp.figures(slots, recovery_name, options)
         if recovery_name != "none":
             row["bytes, MiB"] = 30.0 if recovery_name[0] == "h" else 1.0
+            row["T_cpload, ms"] = 7.0
         rows[recovery_name] = [row]
+    rows[lwcp.EDGES] = [{"T_cp, ms": lwcp.held_up(slots, 2) * 9, "bytes, MiB": 20.0}]
     return {**common.begin("lwcp"), "program": "pagerank", "graph": "rmat:9", "slots": 2,
-            "every": 2, "kill": 3, "rounds": 1, "files": files,
+            "every": 2, "kill": 4, "rounds": 1, "files": files,
             "ratios": lwcp.compare(rows),
             "found": {name: {key: common.spread([value]) for key, value in found[0].items()}
                       for name, found in rows.items()}}
 
 
 def test_steps_are_told_apart_by_what_they_are() -> None:
-    """Law: T_norm leaves the first step out, T_recov has those taken again, T_cp the survivors'."""
+    """Law: T_norm leaves the first step out, T_recov has those taken again before the one with the
+    kill, which is T_last; T_cp is the survivors'."""
     found = {name: of["median"] for name, of in lwcp_report()["found"]["lwlog"].items()}
-    assert found == {"T_norm, ms": 20.0, "T_recov, ms": 4.0, "T_cpstep, ms": 5.0, "T_cp, ms": 2.0,
+    assert found == {"T_norm, ms": 20.0, "T_recov, ms": 4.0, "T_last, ms": 18.0,
+                     "T_cpstep, ms": 5.0, "T_cp, ms": 2.0, "T_cpload, ms": 7.0,
                      "T_log, MiB": 2.0, "T_logload, ms": 1.0, "bytes, MiB": 1.0,
                      "all T_cp, %": pytest.approx(100 * 2 / (900 + 10 + 20 + 30 + 2))}
     said = lwcp.text(lwcp_report())
     assert "checkpoint, bytes: hwcp / lwcp  30.00" in said and ">= 20 met" in said
     assert re.search("T_norm / T_recov: lwlog +5.00 ", said) and "<= 2 met" in said
+    assert re.search("T_last / T_norm: lwlog +0.90 ", said)
+    assert re.search("T_cp0 / T_cp: lwcp +9.00 ", said)
     assert "in files too" not in said and "in files too" in lwcp.text(lwcp_report(files=True))
+
+
+def test_steps_taken_again_are_told_by_the_number_that_was_killed(
+    capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Law: each number is a launch with so many kills, and is compared with the first."""
+    asked = []
+
+    def launch(options: Any, recovery_name: str) -> tuple[int, dict[str, Any]]:
+        asked.append((recovery_name, options.lost))
+        return 7, {"T_norm, ms": 30.0, "T_recov, ms": 10.0 * options.lost[0]}
+
+    options = lwcp.parse(["--lost", "1", "3", "--rounds", "1", "-n", "4"])
+    assert lwcp_lost.main(options, launch) == 0
+    assert asked == [("hwlog", [1]), ("hwlog", [3]), ("lwlog", [1]), ("lwlog", [3])]
+    said = capsys.readouterr().out
+    assert re.search(r"hwlog: T_recov, ms +10.0 \(10.0 .. 10.0\) +30.0 ", said)
+    assert re.search(r"by that with 1 +1.00 +3.00", said)
+    assert re.search(r"the paper, by that with 1 +1.00 +1.30", said)
+    with pytest.raises(launching.BenchError, match="same bits"):
+        lwcp_lost.main(options, lambda options, name: (options.lost[0], launch(options, name)[1]))
+
+
+@pytest.mark.parametrize(("words", "told"), [
+    (["--lost", "8"], "give 9 or more"),
+    (["--kill", "11"], "--kill 11: give 12 or more"),
+])
+def test_kills_that_cannot_be_measured_are_refused(words: list[str], told: str) -> None:
+    with pytest.raises(common.UsageError, match=told):
+        lwcp.parse(words)
 
 
 def graph_report() -> dict[str, Any]:
@@ -436,7 +494,7 @@ def faults_report(monkeypatch: Any) -> dict[str, Any]:
     options = phoenix.parse(["bfs", "kcore", "-n", "8", "--rounds", "1", "--faults"])
 
     def launch(options: Any, name: str, arm: Any, rules: list[str]) -> phoenix_faults.Run:
-        assert all(20 < int(rule.rpartition(":")[2]) < 40 for rule in rules)  # in the second run
+        assert all(0 < int(rule.rpartition(":")[2]) < 20 for rule in rules)
         assert len({rule.partition("@")[0] for rule in rules} - {"0"}) == len(rules)
         saved, each = ("cr" in arm.recovery) / 5, 1 / 3 if "cr" in arm.recovery else 0.1
         more = each * len(rules)
@@ -448,7 +506,8 @@ def faults_report(monkeypatch: Any) -> dict[str, Any]:
                     for arm, values in phoenix_faults.measure(options, name, ways).items()}
              for name in options.programs}
     return {**common.begin("phoenix --faults"), "graph": "rmat:14", "slots": 8, "rounds": 1,
-            "arms": [arm.name for arm in ways], "lost": phoenix_faults.counts(8), "found": found}
+            "arms": [arm.name for arm in ways], "lost": phoenix_faults.counts(8),
+            "percent": phoenix_faults.PERCENT, "found": found}
 
 
 def test_failures_are_compared_with_phoenix_without_one(monkeypatch: Any) -> None:
