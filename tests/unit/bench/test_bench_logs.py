@@ -377,8 +377,8 @@ def lwcp_report(*, files: bool = False) -> dict[str, Any]:
 
 
 def test_steps_are_told_apart_by_what_they_are() -> None:
-    """Law: T_norm leaves the first step out, T_recov has those taken again before the one with the
-    kill, which is T_last; T_cp is the survivors'."""
+    """Law: T_recov has the steps taken again before the one with the kill, which is T_last; T_norm
+    has these steps as they went at first; T_cp is the survivors'."""
     found = {name: of["median"] for name, of in lwcp_report()["found"]["lwlog"].items()}
     assert found == {"T_norm, ms": 20.0, "T_recov, ms": 4.0, "T_last, ms": 18.0,
                      "T_cpstep, ms": 5.0, "T_cp, ms": 2.0, "T_cpload, ms": 7.0,
