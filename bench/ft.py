@@ -174,6 +174,10 @@ def parse(arguments: list[str]) -> Namespace:
                         help="spare processes of the protected sides")
     sides.add_message_logging(parser)
     options = parser.parse_args(arguments)
+    if options.mpirun and not options.awareness:
+        parser.error("--mpirun goes with --awareness; calls over nodes: python -m bench nodes")
+    if options.only and (options.logging or options.demand or options.awareness):
+        parser.error(f"--only {' '.join(options.only)}: those are sides without another question")
     options.repeat = getattr(options, "repeat", REPEAT[options.problem_class])
     if options.demand and not options.log_budget:
         options.log_budget = [mib << 20 for mib in ft_demand.BUDGETS_MIB[options.problem_class]]

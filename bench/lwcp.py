@@ -99,8 +99,8 @@ def main(arguments: list[str]) -> int:
         return lwcp_lost.main(options, launch)
     report = common.begin("lwcp")
     report.update(program=options.program, graph=options.graph, slots=options.slots,
-                  every=options.every, kill=options.kill, rounds=options.rounds,
-                  files=bool(options.spill))
+                  every=options.every, kill=options.kill, lost=options.lost[0],
+                  rounds=options.rounds, files=bool(options.spill))
     rows: dict[str, list[JsonObject]] = {recovery: [] for recovery in (*RECOVERIES, EDGES)}
     for i in range(options.rounds):
         common.progress(f"lwcp: round {i + 1} of {options.rounds}")
@@ -256,9 +256,10 @@ def text(report: JsonObject) -> str:
     compared = [["ratio", "here", "paper", "target"]]
     for name, row in report["ratios"].items():
         compared.append([name, common.with_range(row["spread"], against=1), row["paper"], aim(row)])
+    dead = f"slots 1 to {report['lost']}" if report["lost"] > 1 else "slot 1"
     return "\n".join([
         f"{report['program']} on {report['graph']}, {report['slots']} slots, a checkpoint every "
-        f"{report['every']} steps{', in files too' * report['files']}, slot 1 killed in step "
+        f"{report['every']} steps{', in files too' * report['files']}, {dead} killed in step "
         f"{report['kill']}; {report['rounds']} rounds; median (min .. max).",
         "", common.table(rows), "", common.table(compared)])
 

@@ -233,6 +233,9 @@ def test_sides_of_ft_are_those_asked_for() -> None:
         "no-FT", "f-8", "f-4", "f-8-nodes", "f-4-nodes"]
     assert [ft.paper(name) for name in ("f-8-nodes", "f-no-daly", "f", "every-fence")] == [
         "1 to 5", "1 to 15", "8", "-"]
+    for words in (["--mpirun", "--host a"], ["--only", "f-daly", "--logging"]):
+        with pytest.raises(common.UsageError):
+            ft.parse(words)
 
 
 # ---- ft --demand ----------------------------------------------------------------------------
@@ -370,7 +373,7 @@ def lwcp_report(*, files: bool = False) -> dict[str, Any]:
         rows[recovery_name] = [row]
     rows[lwcp.EDGES] = [{"T_cp, ms": lwcp.held_up(slots, 2) * 9, "bytes, MiB": 20.0}]
     return {**common.begin("lwcp"), "program": "pagerank", "graph": "rmat:9", "slots": 2,
-            "every": 2, "kill": 4, "rounds": 1, "files": files,
+            "every": 2, "kill": 4, "lost": 1, "rounds": 1, "files": files,
             "ratios": lwcp.compare(rows),
             "found": {name: {key: common.spread([value]) for key, value in found[0].items()}
                       for name, found in rows.items()}}
