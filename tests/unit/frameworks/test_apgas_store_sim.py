@@ -39,10 +39,16 @@ TOKENS = 3  # of each shelf at first
 
 
 class Program(Simulation):
-    """Places that use a store in all ways, and a root that recovers it."""
+    """Places that use a store in all ways, and a root that recovers it.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    Args:
+        loses: files of a shelf may be gone when the job is launched again, as if they had lain on
+            a machine that was lost.
+    """
+
+    def __init__(self, *args: Any, loses: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.loses, self.gone = loses, False
         self.history: dict[tuple[int, str], list[Operation]] = defaultdict(list)
         self.pairs: list[tuple[Any, Any]] = []
         self.value, self.over = 0, ""
@@ -75,10 +81,16 @@ class Program(Simulation):
         assert path
         table = memoryview(path.read_bytes() if path.exists() else b"").cast("Q")
         rows = [storetable.Row.of(word) for word in table[storetable.TABLE:][:self.slots]]
-        self.whole = all(row.keeper >= 0 for row in rows)
+        if rows and self.loses and self.random.random() < 0.5:
+            for file in self.directory.glob(f"own-shelf-*-{self.random.randrange(len(rows))}-*"):
+                file.unlink()
+                self.gone = True
+                self.counts["files lost"] += 1
+        self.whole = not self.gone and all(row.keeper >= 0 for row in rows)
 
     def said(self, text: str) -> None:
-        """Law: a store begins empty only if a shelf had no keeper when all places died."""
+        """Law: a store begins empty only if a shelf had no keeper when all places died, or no file
+        behind that."""
         if "begins empty" in text:
             assert not self.whole, text
             self.counts["empty"] += 1
@@ -337,12 +349,12 @@ class Program(Simulation):
 
 
 def play(seed: int, directory: Any, monkeypatch: Any, root_dies: bool,
-         relaunches: int = 0) -> Program:
+         relaunches: int = 0, loses: bool = False) -> Program:
     choose = storesim.random.Random(seed)
     directory.mkdir()
     sim = Program(seed, directory, choose.choice([3, 4]), choose.choice([0, 1, 2, 3]),
                   deaths=choose.choice([0, 1, 2, 2, 3, 4]), root_dies=root_dies,
-                  relaunches=relaunches)
+                  relaunches=relaunches, loses=loses)
     sim.patch(monkeypatch)
     sim.begin()
     sim.run()
@@ -351,19 +363,21 @@ def play(seed: int, directory: Any, monkeypatch: Any, root_dies: bool,
     return sim
 
 
-@pytest.mark.parametrize("root_dies", [False, True, 3], ids=["others", "root", "all"])
-@pytest.mark.parametrize("block", tiers(range(12), plain=["0"], full=["1", "2"]))
-def test_histories(block: int, root_dies: bool | int, tmp_path: Any, monkeypatch: Any) -> None:
-    """Law: see above; and a place that dies is met in each part of the code.
+# A kind says if the root dies, how often all places die at once and the job is launched again, and
+# if files are lost then.
+KINDS = [(False, 0, False), (True, 0, False), (True, 3, False), (True, 3, True)]
 
-    Args:
-        root_dies: a number: all places die at once, up to so often, and the job is launched again.
-    """
+
+@pytest.mark.parametrize(("root_dies", "relaunches", "loses"), KINDS,
+                         ids=["others", "root", "all", "files"])
+@pytest.mark.parametrize("block", tiers(range(12), plain=["0"], full=["1", "2"]))
+def test_histories(block: int, root_dies: bool, relaunches: int, loses: bool, tmp_path: Any,
+                   monkeypatch: Any) -> None:
+    """Law: see above; and a place that dies is met in each part of the code."""
     total: Counter[str] = Counter()
     for seed in range(SEED + block * RUNS, SEED + (block + 1) * RUNS):
         try:
-            sim = play(seed, tmp_path / str(seed), monkeypatch, bool(root_dies),
-                       0 if isinstance(root_dies, bool) else root_dies)
+            sim = play(seed, tmp_path / str(seed), monkeypatch, root_dies, relaunches, loses)
         except BaseException as error:
             raise AssertionError(f"seed {seed}: {error!r}") from error
         total += sim.counts
