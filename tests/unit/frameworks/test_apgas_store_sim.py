@@ -82,7 +82,8 @@ class Program(Simulation):
         table = memoryview(path.read_bytes() if path.exists() else b"").cast("Q")
         rows = [storetable.Row.of(word) for word in table[storetable.TABLE:][:self.slots]]
         if rows and self.loses and self.random.random() < 0.5:
-            for file in self.directory.glob(f"own-shelf-*-{self.random.randrange(len(rows))}-*"):
+            shelf = self.random.randrange(len(rows))
+            for file in self.directory.glob(f"own-shelf-*-*-{shelf}-*-*"):
                 file.unlink()
                 self.gone = True
                 self.counts["files lost"] += 1
