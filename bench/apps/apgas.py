@@ -75,21 +75,13 @@ def made(options: argparse.Namespace) -> tuple[Any, ...]:
     return options.pages, options.steps
 
 
-def blocks_here(name: str) -> dict[int, Any]:
-    """This place's blocks of the result, by the first row of each."""
-    found: dict[int, Any] = apgas.local_app(name).result()
-    return found
-
-
-def result_of(options: argparse.Namespace, app: Any, name: str) -> Any:
-    """The result of a run, gathered if it is distributed."""
-    if options.program == "kmeans":
-        return app.centres
-    if options.program == "logreg":
-        return app.weights
+def whole(parts: list[Any]) -> Any:
+    """The result of a run, from the places' parts: equal arrays, or blocks by their first rows."""
+    if not isinstance(parts[0], dict):
+        return parts[0]
     blocks: dict[int, Any] = {}
-    for place in apgas.group():
-        blocks |= apgas.at(place, blocks_here, name)
+    for part in parts:
+        blocks |= part
     return np.concatenate([blocks[first] for first in sorted(blocks)])
 
 
@@ -106,19 +98,12 @@ def oracle_of(options: argparse.Namespace, places: int) -> Any:
 
 def run_iterative(options: argparse.Namespace, manager: apgas.PlaceManager) -> dict[str, Any]:
     places = len(manager.active_places())
-    while True:
-        executor = apgas.SPMDIterativeExecutor(manager, options.checkpoint,
-                                               implicit_step_synchronization=True,
-                                               progress=options.progress, file=options.file,
-                                               file_s=options.file_interval)
-        app = executor.run(ITERATIVE[options.program], *made(options))
-        try:
-            values = result_of(options, app, executor.name)
-            break
-        except apgas.DeadPlaceException as error:
-            outfile.tell(f"{error} after the last step, with its part of the result, so the run "
-                         "begins again", who="apgas")
-            manager.rebuild_active_places()
+    executor = apgas.SPMDIterativeExecutor(manager, options.checkpoint,
+                                           implicit_step_synchronization=True,
+                                           progress=options.progress, file=options.file,
+                                           file_s=options.file_interval)
+    app = executor.run(ITERATIVE[options.program], *made(options))
+    values = whole(executor.results)
     if options.out:
         with outfile.opened(options.out) as file:
             np.save(file, values)

@@ -64,6 +64,9 @@ class LogisticRegression(apgas.SPMDIterativeApp):
         self.x = np.concatenate([self.x, saved["x"]])
         self.y = np.concatenate([self.y, saved["y"]])
 
+    def result_local(self) -> Any:
+        return self.weights
+
 
 def oracle(places: int, samples: int, features: int, steps: int, rate: float = 1.0) -> Any:
     """The weights, computed in one process."""

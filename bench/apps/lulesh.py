@@ -331,7 +331,7 @@ class Lulesh(apgas.SPMDIterativeApp):
     def restore_local(self, saved: dict[str, Any]) -> None:
         self.slab.__dict__.update(saved)
 
-    def result(self) -> dict[int, Any]:
+    def result_local(self) -> dict[int, Any]:
         return {self.slab.first: self.slab.e}
 
 

@@ -97,7 +97,7 @@ class PageRank(apgas.SPMDIterativeApp):
                 tuple(saved[f"{name} {number}"] for name in ("data", "indices", "indptr")),
                 (len(ranks), self.pages))
 
-    def result(self) -> dict[int, Any]:
+    def result_local(self) -> dict[int, Any]:
         return self.ranks
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,37 +151,14 @@ def test_neighbours_die_at_once() -> None:
     assert "lost: shelf 1" in job.stdout and job.stdout.count("goes on") == 2, job
 
 
-# The program, of which place 2 dies when its part of the result is asked for, for the first time.
-GATHERING = """
-import sys
-sys.path.insert(0, {apps!r})
-import apgas as packaged
-from ftrma import apgas
-
-asked, blocks = [], packaged.blocks_here
-
-
-def first():
-    asked.append(1)
-    return len(asked) == 1
-
-
-def blocks_here(name):
-    if apgas.here() == 2 and apgas.at(0, first):
-        apgas.kill_here()
-    return blocks(name)
-
-
-packaged.blocks_here = blocks_here
-if __name__ == "__main__":
-    apgas.run(packaged.main)
-"""
-
-
-@pytest.mark.full
-def test_a_part_of_the_result_is_lost(tmp_path: Path) -> None:
-    """Law: a place that dies after the last step has the run begin again, to the same bits."""
-    (tmp_path / "program.py").write_text(GATHERING.format(apps=str(ROOT / "bench" / "apps")))
-    job = run_command([FTRMA, "run", "-n", "4", "--spares", "1", str(tmp_path / "program.py"),
-                       "pagerank", "--check", *PROGRAMS["pagerank"].split()])
-    assert found_of(job)["equal"] and "so the run begins again" in job.stderr, job
+@pytest.mark.parametrize("program", tiers(["kmeans", "pagerank", "lulesh"], plain=["pagerank"]))
+@pytest.mark.parametrize("kills", tiers(["2@apgas.result", "2@apgas.result+1@apgas.result:2",
+                                         "0@apgas.result", "2@apgas.result+0@apgas.restore"],
+                                        plain=["2@apgas.result"]))
+def test_a_part_of_the_result_is_lost(program: str, kills: str) -> None:
+    """Law: a place that dies after the last step costs the steps since the newest checkpoint."""
+    found = found_of(run(program, *kills.split("+")))
+    assert found["equal"], found
+    if "0@" not in kills:
+        again = found["steps"] - (72 if program == "lulesh" else 25)
+        assert found["failures"] <= again <= 2 * found["failures"], found

@@ -37,7 +37,8 @@ LOST = re.compile(r"shelf \d+.* lost: the place that held it and the next one")
 
 
 def rules(dice: random.Random, program: str, most: int) -> list[str]:
-    """Deaths of slots and reserves in visits that lie apart, and of those that repair.
+    """Deaths of slots and reserves in visits that lie apart, of those that repair, and
+    of one that is asked for its part of the result.
 
     Each process dies once, but place zero, whose death takes all back to the begin, often twice.
     """
@@ -54,6 +55,8 @@ def rules(dice: random.Random, program: str, most: int) -> list[str]:
         found.append(f"{victims.pop()}@{dice.choice(REPAIRS)}:{dice.randint(1, 3)}")
     if dice.random() < 0.5:
         found.append(f"{victims.pop()}@time:{dice.uniform(0.4, 1.5):.2f}")
+    if program != "uts" and dice.random() < 0.5:
+        found.append(f"{victims.pop()}@apgas.result")
     return found
 
 

@@ -51,6 +51,18 @@ class _App:
         """
         raise NotImplementedError(f"{type(self).__name__}.restore_local")
 
+    def result_local(self) -> Any:
+        """Return this place's part of the result: None, unless a subclass overrides this method.
+
+        It is called after the last step. The executor has what the places return in `results`, so
+        no place needs to be asked after the run, when its death would take its part along.
+
+        MPI: local.
+        Fault: if a place dies meanwhile, all places go back to the newest checkpoint, and it is
+            called again after the last step.
+        """
+        return None
+
     def remake_local(self, changes: ChangeDescription, team: Team) -> None:
         """Prepare for the new group in a recovery, before the checkpoint is read.
 

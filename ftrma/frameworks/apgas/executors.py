@@ -100,6 +100,8 @@ class _Executor:
         checkpoint: steps between two checkpoints, or the rule that computes them.
         name: name of the newest run.
         statistics: statistics of the newest run.
+        results: the places' parts of the result of the newest run, by ordinals: what the
+            application's `result_local` has returned at each.
         progress: whether steps are told on standard error.
         file, file_s: the file to which checkpoints are written, too, or None; the least number of
             seconds between two of them.
@@ -118,6 +120,7 @@ class _Executor:
         self.checkpoint = checkpoint
         self.name = ""
         self.statistics = Statistics()
+        self.results: list[Any] = []
 
     def run(self, make: Make, *arguments: Any) -> Any:
         """Run an application to its end; return this place's object of it.
@@ -146,7 +149,7 @@ class _Executor:
         self._furthest = 0  # the greatest number of steps that the run had taken
         self._filed, self._filed_s = -1, perf_counter()  # steps and time of the newest file
         self._committed = False  # there is a checkpoint
-        self.statistics = Statistics()
+        self.statistics, self.results = Statistics(), []
         self._progress = Progress(self.name)
         begin = perf_counter()
         try:
@@ -218,6 +221,8 @@ class _Executor:
                 if self._file_due(end=finished):
                     self._write_file()
                 if finished:
+                    with _span("results"):
+                        self.results = everywhere(self._group, localrun.result, self.name)
                     return
             except DEATHS as error:
                 if not only_deaths(error):

@@ -246,6 +246,12 @@ def take_steps(run: str, team: Team, count: int, implicit: bool, before: int) ->
     _guarded(team, steps)
 
 
+def result(run: str) -> Any:
+    """Return this place's part of the result."""
+    framework.kill_place("apgas.result")
+    return runs().by_name[run].app.result_local()
+
+
 def call_method(run: str, method: str, arguments: tuple[Any, ...]) -> Any:
     """Call a method of this place's object."""
     return getattr(runs().by_name[run].app, method)(*arguments)
