@@ -5,15 +5,17 @@ survives deaths, and with "none", which counts by messages to the home and survi
 patterns are those by which X10 measures its finishes; a ratio compares one pattern's times in one
 round. The store's times stand beside a copy of as many bytes in the same job.
 
-With ``--peers`` calls and programs are measured beside other systems, see ``apgas_peers.py``.
+With ``--peers`` calls and programs are measured beside other systems, see ``apgas_peers.py``; with
+``--apps`` applications with deaths, see ``apgas_apps.py``.
 """
 
 from __future__ import annotations
 
+import argparse
 from argparse import Namespace
 from typing import Any
 
-from . import apgas_peers, common, figures, launching
+from . import apgas_apps, apgas_peers, common, figures, launching
 from .common import Parser, ratios, spread
 from .launching import HERE, JsonObject
 
@@ -34,7 +36,23 @@ def parse(arguments: list[str]) -> Namespace:
                         help="for each pattern, in each round")
     parser.add_argument("--peers", action="store_true",
                         help="calls and programs beside other systems instead")
+    parser.add_argument("--apps", nargs="*", choices=apgas_apps.APPS, metavar="APP",
+                        default=argparse.SUPPRESS, help="what resilience, checkpoints and deaths "
+                        f"cost applications instead: all of {', '.join(apgas_apps.APPS)}, or some")
+    parser.add_argument("--steps", type=common.whole, default=argparse.SUPPRESS, metavar="K",
+                        help=f"of applications ({apgas_apps.STEPS})")
+    parser.add_argument("--depth", type=common.whole, default=argparse.SUPPRESS, metavar="K",
+                        help=f"of uts, a tree search ({apgas_apps.DEPTH})")
     options = parser.parse_args(arguments)
+    asked = {name: getattr(options, name, None) for name in ("apps", "steps", "depth")}
+    for name in ("steps", "depth"):
+        if asked[name] and asked["apps"] is None:
+            parser.error(f"--{name} {asked[name]}: belongs to --apps")
+    if asked["apps"] is not None and options.peers:
+        parser.error("--apps, --peers: give one of them")
+    options.apps = asked["apps"] if asked["apps"] is None else asked["apps"] or apgas_apps.APPS
+    options.steps = asked["steps"] or apgas_apps.STEPS
+    options.depth = asked["depth"] or apgas_apps.DEPTH
     if options.places < 2:
         parser.error(f"-n {options.places}: give 2 or more places")
     return options
@@ -45,6 +63,8 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     if options.peers:
         return apgas_peers.main(options)
+    if options.apps:
+        return apgas_apps.main(options)
     report = common.begin("apgas")
     report.update(places=options.places, rounds=options.rounds, seconds=options.seconds)
     found: dict[str, list[Any]] = {side: [] for side in SIDES}

@@ -53,9 +53,16 @@ class PageRank(apgas.SPMDIterativeApp):
         ordinal = group.index_of(apgas.here())
         first, end = (pages * i // len(group) for i in (ordinal, ordinal + 1))
         self.pages, self.steps, self.step = pages, steps, 0
-        self.links = {first: links_to(first, end, pages)}
+        self.links: dict[int, Any] = {}
         self.ranks = {first: np.full(end - first, 1 / pages)}
         self.outgoing: Any = None
+
+    def blocks(self) -> dict[int, Any]:
+        """This place's rows. A place that replaces a dead one has saved ones before it asks."""
+        if not self.links:
+            self.links = {first: links_to(first, first + len(ranks), self.pages)
+                          for first, ranks in self.ranks.items()}
+        return self.links
 
     def remake_local(self, changes: Any, team: Any) -> None:
         self.outgoing = None
@@ -66,7 +73,7 @@ class PageRank(apgas.SPMDIterativeApp):
     def step_local(self, team: Any) -> None:
         if self.outgoing is None:
             self.outgoing = team.allreduce(sum(np.bincount(block.indices, minlength=self.pages)
-                                               for block in self.links.values()))
+                                               for block in self.blocks().values()))
         ranks = np.empty(self.pages)
         for blocks in team.allgather(self.ranks):
             for first, block in blocks.items():
@@ -79,7 +86,7 @@ class PageRank(apgas.SPMDIterativeApp):
 
     def checkpoint_local(self, first: bool) -> dict[str, Any]:
         saved: dict[str, Any] = {"step": self.step, "blocks": list(self.ranks)}
-        for number, (row, block) in enumerate(self.links.items()):
+        for number, (row, block) in enumerate(self.blocks().items()):
             saved[f"ranks {number}"] = self.ranks[row]
             if first:
                 saved |= {f"{name} {number}": getattr(block, name)

@@ -249,11 +249,12 @@ class _Half:
             os.posix_fallocate(self._file, 0, size)
         except OSError as error:
             raise NoRoom(f"store: {NO_ROOM}") from error
-        self._map = mmap.mmap(self._file, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        self._map = mmap.mmap(self._file, size, mmap.MAP_SHARED)
         self._bytes = memoryview(self._map)
         self._words = self._bytes[:HEAD_BYTES].cast("Q")
         self._bytes[:8] = MAGIC
         self.capacity = size
+        self._touched = 0
 
     def release(self) -> None:
         """Give the memory back; the half does not count any more."""
@@ -266,10 +267,20 @@ class _Half:
         """Write a record after the bytes that count; it does not count yet."""
         at = self.used
         for buffer in record.buffers():
-            size = len(buffer)
-            self._bytes[at:at + size] = buffer
-            at += _padded(size)
+            self._write(at, buffer)
+            at += _padded(len(buffer))
         self._end = at
+
+    def _write(self, at: int, buffer: Any) -> None:
+        end = at + len(buffer)
+        if end <= self._touched or len(buffer) < LARGE_BYTES:
+            self._bytes[at:end] = buffer
+            return
+        # The first use of a page by the map costs a fault, three times as much as this call.
+        left = memoryview(buffer).cast("B")
+        while left:
+            left = left[os.pwrite(self._file, left, end - len(left)):]
+        self._touched = max(self._touched, end)
 
     def publish(self, serial: int) -> None:
         """Make all that was written count."""
@@ -348,7 +359,7 @@ class ShelfFile:
     """
 
     def __init__(self, path: Path, state: State, far: Far | None = None) -> None:
-        self.path, self._far = path, far
+        self.path, self._far, self._room = path, far, 0
         self._halves = [self._make_half(0)]
         self._now = self._halves[0]
         self._write_whole(self._now, Record(state.after(Change())), 1)
@@ -393,9 +404,13 @@ class ShelfFile:
 
     def _write_whole(self, half: _Half | _FarHalf, record: Record, serial: int) -> None:
         need = HEAD_BYTES + record.size
-        spare = min(need, max(SPARE_BYTES, need >> 2))
+        # Room for commits behind a state grows with their number: zeroed pages are dear, and a
+        # shelf may hold much that never changes.
+        most = min(need, max(SPARE_BYTES, need >> 2))
+        spare = max(need >> 3, min(2 * self._room, most))
         if half.capacity < need + spare // 2:
             half.grow(max(LEAST_BYTES, need + spare))
+        self._room = half.capacity - need
         half.used = HEAD_BYTES  # the earlier contents are older than the other half, so not read
         half.add(record)
         kill_place("apgas.flip")
@@ -462,8 +477,7 @@ def _open_half(path: Path) -> tuple[int, memoryview]:
             return 0, memoryview(b"")
         if size < HEAD_BYTES:
             raise BrokenShelf(f"{path.name} has {size} bytes only")
-        data = memoryview(mmap.mmap(descriptor, 0, mmap.MAP_SHARED | mmap.MAP_POPULATE,
-                                    mmap.PROT_READ))
+        data = memoryview(mmap.mmap(descriptor, 0, mmap.MAP_SHARED, mmap.PROT_READ))
     finally:
         os.close(descriptor)
     if data[:8] != MAGIC:
