@@ -1,10 +1,10 @@
 """`bench apgas --apps`: applications over places, without resilience, with it, and with deaths.
 
-In each round each application runs in these ways, in an order that turns: with the finish "none" and
-no checkpoint after the first, with the resilient finish, with checkpoints too, and with one, two and
-three deaths of a place. The time of a run begins with its first step, so making the data and the
-first checkpoint, which is shown apart, do not count. All runs of an application must come to the
-same bits. The tree search is also counted by one process alone.
+In each round each application runs in these ways, in an order that turns: with the finish "none"
+and no checkpoint after the first, with the resilient finish, with checkpoints too, and with one,
+two and three deaths of a place. The time of a run begins with its first step, so making the data
+and the first checkpoint, which is shown apart, do not count. All runs of an application must come
+to the same bits. The tree search is also counted by one process alone.
 
 Source: D. Grove et al., "Failure Recovery in Resilient X10", tables 2 to 6: runs of about 5 minutes
 with 160 places.
@@ -147,9 +147,9 @@ def text(report: JsonObject) -> str:
     if "uts" in apps:
         tables.append(of_search(apps["uts"], report))
     return "\n\n".join([
-        f"{report['places']} places, {report['steps']} steps, checkpoints every {EVERY}; the search: "
-        f"depth {report['depth']}, commits every {COMMIT_S} s; {report['rounds']} rounds; median "
-        "(min .. max).", *tables])
+        f"{report['places']} places, {report['steps']} steps, checkpoints every {EVERY}; the "
+        f"search: depth {report['depth']}, commits every {COMMIT_S} s; {report['rounds']} rounds; "
+        "median (min .. max).", *tables])
 
 
 def of_steps(apps: JsonObject) -> list[list[str]]:

@@ -1,10 +1,10 @@
 """The program that `bench apgas --apps` times: an application of `ftrma apgas`, without a check.
 
 Arguments: the finish, the application, its sizes as JSON, and seconds between two commits or steps
-between two checkpoints, 0 for none. The last line of output is one JSON object: the seconds from the
-first step to the end of the last one, by the clock of the place that runs `main`; a checksum of the
-result; of an executor, the times of its phases, and for each recovery the time from the begin of the
-step in which a place died to the begin of the first step after it, at place zero.
+between two checkpoints, 0 for none. The last line of output is one JSON object: the seconds from
+the first step to the end of the last one, by the clock of the place that runs `main`; a checksum of
+the result; of an executor, the times of its phases, and for each recovery the time from the begin
+of the step in which a place died to the begin of the first step after it, at place zero.
 """
 
 from __future__ import annotations

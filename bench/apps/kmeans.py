@@ -69,7 +69,8 @@ class KMeans(apgas.SPMDIterativeApp):
         self.step += 1
 
     def checkpoint_local(self, first: bool) -> dict[str, Any]:
-        return {"centres": self.centres, "step": self.step} | ({"x": self.points()} if first else {})
+        saved: dict[str, Any] = {"centres": self.centres, "step": self.step}
+        return saved | {"x": self.points()} if first else saved
 
     def restore_local(self, saved: dict[str, Any]) -> None:
         self.__dict__.update(saved)
