@@ -558,6 +558,8 @@ def test_figures_are_drawn(tmp_path: Path, monkeypatch: Any) -> None:
         ["recovery", "-n", "1"],
         ["recovery", "-n", "6", "--many"],
         ["lwcp", "-n", "1"],
+        ["apgas", "--steps", "5"],
+        ["apgas", "--peers", "--apps"],
         ["phoenix", "hops"],
         ["lwcp", "--kill", "9"],
     ],
@@ -586,6 +588,7 @@ SMALLEST = {
     "phoenix ": "kcore -n 2 --graph rmat:8 --faults --cr 3",
     "lwcp": "-n 2 --graph rmat:8 --every 3 --kill 5 --steps 8",
     "apgas": "-n 2 --seconds 0.01",
+    "apgas ": "--apps lulesh -n 2 --steps 8",
     "completion": "--rows 300 --cols 40 --rank 3 -n 2",
 }
 
@@ -603,7 +606,7 @@ def test_programs_that_are_timed_run_alone(words: str) -> None:
 
 @pytest.mark.parametrize("name", tiers(
     ["dht", "ft", "ft ", "micro", "recovery", "recovery ", "graph", "lwcp", "phoenix", "phoenix ",
-     "apgas", "completion"],
+     "apgas", "apgas ", "completion"],
     full=["dht"]))
 def test_the_smallest_run_reports(name: str, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(bench_main, "end_on_signals", lambda: None)

@@ -190,6 +190,28 @@ def test_halves_grow_and_give_memory_back(tmp_path: Path, monkeypatch: pytest.Mo
     assert sizes[0] == 0 and sizes[1] < 3 * sum(v.nbytes for v in state.values.values())
 
 
+def test_room_behind_a_state_grows_with_its_commits(tmp_path: Path,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: a new file is little more than its state; many small commits write it seldom again."""
+    state = State()
+    state.make(Change({("", "large"): np.arange(1 << 19)}))
+    whole, write = [0], ShelfFile._write_whole
+
+    def counted(*arguments: Any) -> None:
+        whole[0] += 1
+        write(*arguments)
+
+    monkeypatch.setattr(ShelfFile, "_write_whole", counted)
+    path = tmp_path / "shelf"
+    file = ShelfFile(path, state)
+    assert (tmp_path / "shelfa").stat().st_blocks * 512 < 1.2 * (1 << 22)
+    for i in range(300):
+        change = Change({("", "small"): np.full(1 << 13, i)})
+        file.append(change, state)
+        state.make(change)
+    assert whole[0] <= 9 and as_bytes(shelves.read(path)) == as_bytes(state)
+
+
 def test_full_memory_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: where memory is full, the error says so, and the file is as it was."""
     path, state = tmp_path / "shelf", State()
