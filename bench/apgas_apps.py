@@ -29,7 +29,7 @@ STEPS, DEPTH = 120, 11
 MOST_DEATHS = 3
 ARMS = ("none", "place0", "saved", *map(str, range(1, MOST_DEATHS + 1)))
 EVERY, COMMIT_S = 10, 0.05  # steps between two checkpoints, seconds between two commits
-FIRST_COMMIT = 6  # at which a place of the search dies, by its own count
+FIRST_RECORD = 8  # at which a place of the search dies: of a commit or a part, by its own count
 # Percent by which the paper's runs take longer: with the resilient finish; with checkpoints, too.
 PAPER = {"kmeans": ("0.1 to 2.9", "1.8 to 12.5"), "pagerank": ("6.9", "50.6"),
          "lulesh": ("0.2", "3.0"), "uts": ("<= 0.3", "0.3")}
@@ -87,7 +87,7 @@ def kills(options: Namespace, app: str, deaths: int) -> list[str]:
     Visits are those of a process, so each victim dies after as many steps of its own.
     """
     apart = options.steps // (deaths + 1)
-    rule = (f"apgas.commit:{FIRST_COMMIT}" if app == "uts" else f"apgas.step:{max(2, apart)}")
+    rule = (f"apgas.half:{FIRST_RECORD}" if app == "uts" else f"apgas.step:{max(2, apart)}")
     victims = ["1", *(f"s{spare}" for spare in range(deaths - 1))][:deaths]
     return [word for victim in victims for word in ("--kill", f"{victim}@{rule}")]
 

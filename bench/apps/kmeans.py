@@ -49,28 +49,23 @@ class KMeans(apgas.SPMDIterativeApp):
 
     def __init__(self, points: int, clusters: int, dimensions: int, steps: int) -> None:
         self.mine = apgas.group().index_of(apgas.here()), points, dimensions
-        self.x: Any = None
         self.centres = points_of(0, min(clusters, points), dimensions)
         self.step, self.steps = 0, steps
 
-    def points(self) -> Any:
-        """This place's points. A place that replaces a dead one has saved ones before it asks."""
-        if self.x is None:
-            self.x = points_of(*self.mine)
-        return self.x
+    def begin_local(self) -> None:
+        self.x = points_of(*self.mine)
 
     def is_finished_local(self) -> bool:
         return self.step == self.steps
 
     def step_local(self, team: Any) -> None:
-        total, count = sums(self.points(), self.centres)
+        total, count = sums(self.x, self.centres)
         total, count = team.allreduce(total), team.allreduce(count)
         self.centres = total / np.maximum(count, 1)[:, None]
         self.step += 1
 
     def checkpoint_local(self, first: bool) -> dict[str, Any]:
-        saved: dict[str, Any] = {"centres": self.centres, "step": self.step}
-        return saved | {"x": self.points()} if first else saved
+        return {"centres": self.centres, "step": self.step} | ({"x": self.x} if first else {})
 
     def restore_local(self, saved: dict[str, Any]) -> None:
         self.__dict__.update(saved)

@@ -40,32 +40,25 @@ class LogisticRegression(apgas.SPMDIterativeApp):
 
     def __init__(self, samples: int, features: int, steps: int, rate: float = 1.0) -> None:
         self.mine = apgas.group().index_of(apgas.here()), samples, features
-        self.x: Any = None
-        self.y: Any = None
         self.all_samples = samples * len(apgas.group())
         self.weights, self.rate = np.zeros(features), rate
         self.step, self.steps = 0, steps
 
-    def samples(self) -> tuple[Any, Any]:
-        """This place's samples. A place that replaces a dead one has saved ones before it asks."""
-        if self.x is None:
-            self.x, self.y = samples_of(*self.mine)
-        return self.x, self.y
+    def begin_local(self) -> None:
+        self.x, self.y = samples_of(*self.mine)
 
     def is_finished_local(self) -> bool:
         return self.step == self.steps
 
     def step_local(self, team: Any) -> None:
-        total = team.allreduce(gradient(*self.samples(), self.weights))
+        total = team.allreduce(gradient(self.x, self.y, self.weights))
         self.weights = self.weights - self.rate / self.all_samples * total
         self.step += 1
 
     def checkpoint_local(self, first: bool) -> dict[str, Any]:
-        saved: dict[str, Any] = {"weights": self.weights, "step": self.step}
-        if first:
-            x, y = self.samples()
-            saved |= {"x": x, "y": y, "all_samples": self.all_samples}
-        return saved
+        saved = {"weights": self.weights, "step": self.step}
+        return saved | ({"x": self.x, "y": self.y, "all_samples": self.all_samples}
+                        if first else {})
 
     def restore_local(self, saved: dict[str, Any]) -> None:
         self.__dict__.update(saved)

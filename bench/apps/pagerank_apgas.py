@@ -57,12 +57,9 @@ class PageRank(apgas.SPMDIterativeApp):
         self.ranks = {first: np.full(end - first, 1 / pages)}
         self.outgoing: Any = None
 
-    def blocks(self) -> dict[int, Any]:
-        """This place's rows. A place that replaces a dead one has saved ones before it asks."""
-        if not self.links:
-            self.links = {first: links_to(first, first + len(ranks), self.pages)
-                          for first, ranks in self.ranks.items()}
-        return self.links
+    def begin_local(self) -> None:
+        self.links = {first: links_to(first, first + len(ranks), self.pages)
+                      for first, ranks in self.ranks.items()}
 
     def remake_local(self, changes: Any, team: Any) -> None:
         self.outgoing = None
@@ -73,7 +70,7 @@ class PageRank(apgas.SPMDIterativeApp):
     def step_local(self, team: Any) -> None:
         if self.outgoing is None:
             self.outgoing = team.allreduce(sum(np.bincount(block.indices, minlength=self.pages)
-                                               for block in self.blocks().values()))
+                                               for block in self.links.values()))
         ranks = np.empty(self.pages)
         for blocks in team.allgather(self.ranks):
             for first, block in blocks.items():
@@ -86,7 +83,7 @@ class PageRank(apgas.SPMDIterativeApp):
 
     def checkpoint_local(self, first: bool) -> dict[str, Any]:
         saved: dict[str, Any] = {"step": self.step, "blocks": list(self.ranks)}
-        for number, (row, block) in enumerate(self.blocks().items()):
+        for number, (row, block) in enumerate(self.links.items()):
             saved[f"ranks {number}"] = self.ranks[row]
             if first:
                 saved |= {f"{name} {number}": getattr(block, name)

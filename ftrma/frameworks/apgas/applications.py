@@ -27,6 +27,17 @@ class _App:
     makes its object in the same way, and then gets the saved state.
     """
 
+    def begin_local(self) -> None:
+        """Make the data with which a run begins; without effect, unless a subclass overrides it.
+
+        It is not called at a place that replaces a dead one, nor if the run goes on from a file:
+        these get what was saved. So data that take long belong here, and not in ``__init__``.
+
+        MPI: called in all active places, side by side.
+        Fault: if a place dies before the first checkpoint is complete, all places make their
+            objects again.
+        """
+
     def checkpoint_local(self, first: bool) -> Mapping[str, Any]:
         """Return the fields of this place's state that have to be saved now.
 

@@ -187,8 +187,9 @@ class _Executor:
                 with _span("make"):
                     everywhere(group, localrun.make, self.name, group, self._make,
                                self._arguments)
+                    if not self._begin_from_file(group):
+                        everywhere(group, localrun.begin, self.name)
                 self._group = group
-                self._begin_from_file(group)
                 self._take_checkpoint()
                 return None
             except DEATHS as error:
@@ -197,7 +198,8 @@ class _Executor:
                 patience.spend(error)
                 died = True
 
-    def _begin_from_file(self, group: PlaceGroup) -> None:
+    def _begin_from_file(self, group: PlaceGroup) -> bool:
+        """Go on from the run's file, if there is one; say whether there is."""
         saved = runfiles.read(self.file) if self.file is not None else None
         if saved and self.file is not None:
             runfiles.check(saved, self.file, name_of(self._make), len(group))
@@ -205,6 +207,7 @@ class _Executor:
             self._filed, self.statistics.resumed = saved.steps, True
             outfile.tell(f"{self.name} goes on after step {saved.steps}, from "
                          f"{messages.one_line(str(self.file))}", who="apgas")
+        return saved is not None
 
     def _loop(self, recovery: Recovery | None) -> None:
         generation = runtime.current().members.generation

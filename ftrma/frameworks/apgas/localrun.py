@@ -175,6 +175,11 @@ def make(run: str, group: PlaceGroup, function: Make, arguments: tuple[Any, ...]
     runs().by_name[run] = LocalRun(function(*arguments))
 
 
+def begin(run: str) -> None:
+    """Have this place's object make the data with which a run begins."""
+    runs().by_name[run].app.begin_local()
+
+
 def begin_at(run: str, steps: int, saved: dict[str, Any]) -> None:
     """Give saved fields to this place's object, in a run that begins."""
     local = runs().by_name[run]

@@ -7,6 +7,7 @@ have equal bits.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -171,6 +172,36 @@ def test_many_deaths() -> None:
     found, statistics = run_program(PLACES, run_small, spares=4, kills=kills)
     assert found == oracle()
     assert statistics.failures == 4
+
+
+class Begins(Small):
+    """`Small`, which says at its end how often it has made the data of a run that begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = 0
+
+    def begin_local(self) -> None:
+        self.begun += 1
+
+    def result_local(self) -> tuple[int, int]:
+        return apgas.here(), self.begun
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_data_are_made_where_a_run_begins(tmp_path: Path, again: bool) -> None:
+    """Law: neither a place that replaces a dead one makes them, nor any place of a run that goes on
+    from a file; the results are those of the places that are active at the end."""
+    def main() -> Any:
+        for _ in range(1 + again):
+            executor = apgas.SPMDIterativeExecutor(apgas.PlaceManager(), EVERY,
+                                                   file=tmp_path / "run.npz")
+            executor.run(Begins)
+        return executor.results
+
+    made = int(not again)
+    assert run_program(PLACES, main, spares=1, kills=[(2, "apgas.step", 7)]) == [
+        (0, made), (1, made), (4, 0), (3, made)]
 
 
 def run_global() -> Any:
