@@ -3,7 +3,8 @@
 In each round the same patterns run in two jobs, one after the other: with finish "place0", which
 survives deaths, and with "none", which counts by messages to the home and survives none. The
 patterns are those by which X10 measures its finishes; a ratio compares one pattern's times in one
-round. The store's times stand beside a copy of as many bytes in the same job.
+round. The store's times stand beside a copy of as many bytes in the same job. With ``--mpirun``
+the places are on several nodes; if it maps by node, the other place is on another node.
 
 With ``--peers`` calls and programs are measured beside other systems, see ``apgas_peers.py``; with
 ``--apps`` applications with deaths, see ``apgas_apps.py``.
@@ -43,6 +44,9 @@ def parse(arguments: list[str]) -> Namespace:
                         help=f"of applications ({apgas_apps.STEPS})")
     parser.add_argument("--depth", type=common.whole, default=argparse.SUPPRESS, metavar="K",
                         help=f"of uts, a tree search ({apgas_apps.DEPTH})")
+    parser.add_argument("--mpirun", default=argparse.SUPPRESS, metavar="OPTIONS",
+                        help="measure over nodes: names of hosts and a mapping for the launcher, "
+                        "such as '--host a:2,b:2 --map-by node'")
     options = parser.parse_args(arguments)
     asked = {name: getattr(options, name, None) for name in ("apps", "steps", "depth")}
     for name in ("steps", "depth"):
@@ -50,6 +54,9 @@ def parse(arguments: list[str]) -> Namespace:
             parser.error(f"--{name} {asked[name]}: belongs to --apps")
     if asked["apps"] is not None and options.peers:
         parser.error("--apps, --peers: give one of them")
+    options.mpirun = getattr(options, "mpirun", "")
+    if options.mpirun and (options.peers or asked["apps"] is not None):
+        parser.error("--mpirun: goes neither with --peers nor with --apps")
     options.apps = asked["apps"] if asked["apps"] is None else asked["apps"] or apgas_apps.APPS
     options.steps = asked["steps"] or apgas_apps.STEPS
     options.depth = asked["depth"] or apgas_apps.DEPTH
@@ -66,14 +73,16 @@ def main(arguments: list[str]) -> int:
     if options.apps:
         return apgas_apps.main(options)
     report = common.begin("apgas")
-    report.update(places=options.places, rounds=options.rounds, seconds=options.seconds)
+    report.update(places=options.places, rounds=options.rounds, seconds=options.seconds,
+                  launcher=options.mpirun)
+    nodes = ["--mpirun", options.mpirun] if options.mpirun else []
     found: dict[str, list[Any]] = {side: [] for side in SIDES}
     for i in range(options.rounds):
         common.progress(f"apgas: round {i + 1} of {options.rounds}")
         for side in SIDES[::-1] if i % 2 else SIDES:
             said, _ = launching.run_protected(
-                options.places, SCRIPT, [side, str(options.seconds)], ["--spares", "0"],
-                options.timeout)
+                options.places, SCRIPT, [side, str(options.seconds)],
+                ["--spares", "0", *nodes], options.timeout)
             found[side].append(said)
     report["patterns"] = {
         place: {name: {**{side: spread([run[place][name] for run in found[side]])
@@ -112,7 +121,8 @@ def text(report: JsonObject) -> str:
     ratio = store["set / memcpy of 1 MiB"]
     met = "met" if ratio["median"] <= 3 else "missed"
     return "\n".join([
-        f"{report['places']} places; {report['rounds']} rounds; median (min .. max).", "",
+        f"{report['places']} places{', on nodes' if report['launcher'] else ''}; "
+        f"{report['rounds']} rounds; median (min .. max).", "",
         common.table(rows), "", common.table(calls), "",
         f"set / memcpy of 1 MiB: {common.with_range(ratio, against=1)}, target <= 3 {met}"])
 

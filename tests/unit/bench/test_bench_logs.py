@@ -559,6 +559,7 @@ def test_figures_are_drawn(tmp_path: Path, monkeypatch: Any) -> None:
         ["recovery", "-n", "6", "--many"],
         ["lwcp", "-n", "1"],
         ["apgas", "--steps", "5"],
+        ["apgas", "--apps", "--mpirun", "--host a,b"],
         ["apgas", "--peers", "--apps"],
         ["phoenix", "hops"],
         ["lwcp", "--kill", "9"],
