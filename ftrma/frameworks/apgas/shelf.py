@@ -276,7 +276,7 @@ class _Half:
         if end <= self._touched or len(buffer) < LARGE_BYTES:
             self._bytes[at:end] = buffer
             return
-        # The first use of a page by the map costs a fault, three times as much as this call.
+        # The first use of a page by the map costs a fault, more than twice as much as this call.
         left = memoryview(buffer).cast("B")
         while left:
             left = left[os.pwrite(self._file, left, end - len(left)):]
