@@ -27,11 +27,23 @@ pytestmark = [
 ]
 ROUNDS = 7
 TOY = """
+#define _GNU_SOURCE
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 static __attribute__((noinline)) int step(int x) { return x * 3 + 1; }
 int walk(int n) { int x = 1; for (int i = 0; i < n; i++) { x = step(x) % 1000; } return x; }
 volatile int signals;
 void on_signal(int number) { signals += step(number) > 0; }
-int unreasoned(void) { __asm__ volatile(".byte 0xf1"); return step(3); } /* ICEBP */
+int unreasoned(void)
+{
+    siginfo_t info = {.si_signo = SIGTRAP, .si_code = TRAP_BRKPT};
+    long process = getpid(), thread = syscall(SYS_gettid), result = SYS_rt_tgsigqueueinfo;
+    register siginfo_t *what __asm__("r10") = &info; /* no call may follow before it is used */
+    __asm__ volatile("syscall" : "+a"(result) : "D"(process), "S"(thread), "d"(SIGTRAP), "r"(what)
+                     : "rcx", "r11", "memory");
+    return result ? -1 : step(3);
+}
 """
 # The toy is called in a thread that blocks all signals, too.
 PROGRAM = f"""
@@ -139,7 +151,7 @@ def test_a_signal_comes_with_that_of_a_breakpoint(
 
 def test_a_trap_without_a_reason(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law of this file, where a virtual machine loses the reason of the trap behind an instruction:
-    it then looks like that of an ICEBP, and is not taken for a breakpoint."""
+    it is not taken for a breakpoint. The toy sends itself a signal like that trap's."""
     found = functions_of(toy, monkeypatch)
     at = min(at for at, name in found.functions.items() if name == "step")
     file = toy / "one"
