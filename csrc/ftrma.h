@@ -44,7 +44,7 @@
                               to round 0 */
 #define FTRMA_REASON_BYTES 4096
 #define FTRMA_NAME_BYTES 32 /* a framework's name or failpoint; with the zero */
-#define FTRMA_CONTROL_MAGIC 0x4654524d41000007 /* of a control file: "FTRMA", layout 7 */
+#define FTRMA_CONTROL_MAGIC 0x4654524d41000008 /* of a control file: "FTRMA", layout 8 */
 #define FTRMA_LOG_MAGIC 0x4654524d414c4f47 /* of a slot's log: "FTRMALOG" */
 
 /* In ftrma_proc.awaits: the kind of event that waits (enum ftrma_what), and the first slot that it
@@ -476,6 +476,8 @@ struct ftrma_ctl {
     uint64_t causal;            /* 1: the newest plan is a causal recovery */
     uint64_t alarm;             /* number of the newest repair round asked for, or FTRMA_ENDED */
     uint64_t repaired;          /* newest round completed */
+    uint64_t meeting;           /* the newest meeting decided, as in `met` of a process, << 1
+                                   | 1: all go on together; 0: all turn back */
     uint64_t plan_round;        /* newest round with a published plan: stored by its leader after
                                    roles, plan and request */
     uint64_t roles_seq;         /* roles[roles_seq & 1] is in force */
@@ -722,7 +724,8 @@ int ftrma_words_equal(const uint64_t *first, const uint64_t *second, uint64_t co
 /* ---- job/meet.c; log/event.c: ftrma_slots_barrier, ftrma_end ---------------------------------- */
 
 /* Wait for all living processes at `phase` of repair `round`: FTRMA_OK or FTRMA_ALARM (start over).
-   check_holders: a plan is published, and every holder in it must be alive. */
+   All processes of a node get the same answer. check_holders: a plan is published, and every holder
+   in it must be alive. */
 int ftrma_meet(uint64_t round, int phase, int check_holders);
 /* Barrier of all slots outside of windows: FTRMA_OK or FTRMA_ALARM. */
 int ftrma_slots_barrier(void);

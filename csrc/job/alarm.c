@@ -103,6 +103,14 @@ void ftrma_note_lost(int node)
             ftrma_note_death((int)p);
 }
 
+int ftrma_died_since(uint64_t round)
+{
+    int died = 0;
+    for (uint32_t p = 0; p < ftrma_ctl->nprocs && !died; p++)
+        died = LOAD(&ftrma_ctl->proc[p].death_round) > round;
+    return died;
+}
+
 /* Note the moment of a failure that another node has noticed: that node has announced only the
    failure. */
 static void note_time(void)

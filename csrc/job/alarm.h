@@ -10,6 +10,9 @@ extern uint64_t ftrma_round; /* the repair round that this process left last; on
 /* Make all waits of this process end, since the watching thread has seen a new alarm. */
 void ftrma_alarm_seen(void);
 
+/* 1 if a process has died since repair `round` began, so that a later round handles its death. */
+int ftrma_died_since(uint64_t round);
+
 /* 1 if a failure waits to be handled, so that calls of the program must not go on. */
 static inline int ftrma_pending(void)
 {

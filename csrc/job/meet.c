@@ -47,6 +47,21 @@ static int agents_scanned(uint64_t round)
     return nodes == 1 || y == nodes;
 }
 
+/* Decide a meeting for all processes of this node, unless it is decided: the first that finds all
+   there lets all go on, and the first that turns back lets all turn back. Otherwise one process
+   would begin a call of the library that waits for another (a shrink, in ftrma_comm_build), which
+   has turned back. Returns 1 if all go on. */
+static int decide(uint64_t mark, int together)
+{
+    uint64_t *meeting = &ftrma_ctl->meeting, newest = LOAD(meeting);
+    while (newest >> 1 < mark && !ftrma_cas(meeting, newest, mark << 1 | (uint64_t)together))
+        newest = LOAD(meeting);
+    newest = LOAD(meeting);
+    if (newest >> 1 != mark)
+        return newest >> 9 == mark >> 8; /* a later phase: whoever is there went on from here */
+    return (int)(newest & 1);
+}
+
 int ftrma_meet(uint64_t round, int phase, int check_holders)
 {
     struct ftrma_ctl *c = ftrma_ctl;
@@ -63,17 +78,17 @@ int ftrma_meet(uint64_t round, int phase, int check_holders)
            the news had not reached another node. Then nobody there comes to the round. */
         int over = alarm == FTRMA_ENDED;
         if (alarm != round && !(over && (!round || phase >= FTRMA_LAST_PHASE)))
-            return FTRMA_ALARM;
+            return decide(mark, 0) ? FTRMA_OK : FTRMA_ALARM;
         if (check_holders && !over && !holders_live()) {
             ftrma_raise(round);
-            return FTRMA_ALARM;
+            return decide(mark, 0) ? FTRMA_OK : FTRMA_ALARM;
         }
         uint32_t i = 0;
         while (i < c->nprocs
                && (LOAD(&c->proc[i].state) != FTRMA_ALIVE || LOAD(&c->proc[i].met) >= mark))
             i++;
         if (i == c->nprocs && agents_scanned(round))
-            return FTRMA_OK;
+            return decide(mark, 1) ? FTRMA_OK : FTRMA_ALARM;
         /* Another process may not get here before the library has refused, on this side, a
            message that it has begun to send on a revoked communicator. With a window of the
            library's own, the library crashes here on requests of a dead process over TCP; that

@@ -9,10 +9,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "alarm.h"
 #include "control.h"
 
 static MPI_Comm building = MPI_COMM_NULL; /* the communicator from which the slots' world is being
                                              made */
+static uint64_t building_round;           /* the round of repair that does so */
 
 /* Unused communicators of this process alone, which are revoked one by one (ftrma_revoke_dummy). */
 #define DUMMIES 16
@@ -101,10 +103,11 @@ void ftrma_revoke_forget(uint64_t round)
     pthread_mutex_unlock(&guard);
 }
 
-void ftrma_revoke_building(MPI_Comm comm)
+void ftrma_revoke_building(MPI_Comm comm, uint64_t round)
 {
     pthread_mutex_lock(&guard);
     building = comm;
+    building_round = round;
     pthread_mutex_unlock(&guard);
 }
 
@@ -140,12 +143,13 @@ void ftrma_revoke_dummy(void)
 
 /* Open MPI 5.0.11 can hang in MPI_Comm_create_group if its parent is revoked meanwhile, though all
    members live. So revoking waits for such a call, but no longer than the call can take when it
-   does not hang. */
+   does not hang. The slots' world is made by all of them, even if another round is asked for
+   meanwhile; only for a death are they called back at once. */
 #define MAKING_NS 500000000u
 static int somebody_makes(void)
 {
     static uint64_t since, what; /* used by the watching thread alone */
-    int making = 0;
+    int making = building != MPI_COMM_NULL && !ftrma_died_since(building_round);
     for (uint32_t p = 0; p < ftrma_ctl->nprocs; p++)
         making |= __atomic_load_n(&ftrma_ctl->proc[p].making, __ATOMIC_ACQUIRE)
                   && LOAD(&ftrma_ctl->proc[p].state) == FTRMA_ALIVE;
@@ -162,13 +166,12 @@ static int somebody_makes(void)
 int ftrma_revoke_all(void)
 {
 #if defined(OMPI_HAVE_MPI_EXT_FTMPI)
-    if (somebody_makes())
-        return 0;
     pthread_mutex_lock(&guard);
     uint64_t alarm = LOAD(&ftrma_ctl->alarm);
-    if (swept >= alarm) {
+    int makes = somebody_makes();
+    if (makes || swept >= alarm) {
         pthread_mutex_unlock(&guard);
-        return 1;
+        return !makes;
     }
     swept = alarm;
     for (size_t i = 0; i < ncomms; i++)

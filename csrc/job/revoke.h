@@ -19,8 +19,9 @@ void ftrma_unregister_comm(MPI_Comm comm);
 void ftrma_revoke_await(void);
 /* Forget all listed communicators: repair `round` makes them anew. */
 void ftrma_revoke_forget(uint64_t round);
-/* Set the communicator from which the slots' world is being taken, or MPI_COMM_NULL again. */
-void ftrma_revoke_building(MPI_Comm comm);
+/* Set the communicator from which the slots' world is being made in a round of repair, or
+   MPI_COMM_NULL again. */
+void ftrma_revoke_building(MPI_Comm comm, uint64_t round);
 
 /* Provide communicators that ftrma_revoke_dummy can revoke. Local; an MPI code. */
 int ftrma_refill_dummies(void);

@@ -5,9 +5,11 @@
  * the slots is built anew: all living processes shrink a duplicate of the MPI world that carries no
  * other traffic, and the slots' holders make the world from their group of the result (2 ms with
  * Open MPI 5.0.11). Making it from the duplicate itself would spare the other processes the call,
- * but fails with MPI_ERR_PROC_FAILED as soon as the library has noticed the death. If another
- * process dies meanwhile, the watching thread revokes the communicator in use, all come back with
- * an error, and the next round shrinks the same duplicate again.
+ * but fails with MPI_ERR_PROC_FAILED as soon as the library has noticed the death. The calls are
+ * collective, and nobody can be called back from a shrink, so all living processes begin them
+ * (ftrma_meet) although another round may have been asked for meanwhile. If another process dies,
+ * the watching thread revokes the communicator in use, all come back with an error, and the next
+ * round shrinks the same duplicate again.
  */
 #include <mpi.h>
 #if defined(OPEN_MPI)
@@ -15,6 +17,7 @@
 #endif
 #include <stdlib.h>
 
+#include "alarm.h"
 #include "communicator.h"
 #include "control.h"
 #include "errors.h"
@@ -181,11 +184,11 @@ int ftrma_comm_build(uint64_t round)
     else
         rc = living(&alive);
     if (!rc && slot) {
-        ftrma_revoke_building(alive);
+        ftrma_revoke_building(alive, round);
         /* From here on the watching thread ends a call that is blocked here. It cannot do so for a
-           failure that it noticed before, so check for one now. */
-        rc = failed_meanwhile(round) ? MPI_ERR_OTHER : make_world(alive, &world);
-        ftrma_revoke_building(MPI_COMM_NULL);
+           death that it noticed before, so check for one now. */
+        rc = ftrma_died_since(round) ? MPI_ERR_OTHER : make_world(alive, &world);
+        ftrma_revoke_building(MPI_COMM_NULL, round);
     }
     if (!rc && slot) {
         ftrma_register_comm(world);

@@ -181,6 +181,7 @@ class Control(Protocol):
     causal: int
     alarm: int
     repaired: int
+    meeting: int
     plan_round: int
     roles_seq: int
     commit: int

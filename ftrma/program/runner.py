@@ -47,7 +47,7 @@ from .joining import join, take_stdin, take_terminal
 from .process_snapshot import ProcessSnapshot
 from .script import UserProgram
 from .session import FailureEvent, Session
-from .threads import Threads, executors_closing
+from .threads import Threads
 from .waking import Waking
 
 _exit = os._exit  # the real function, see note_own_exit
@@ -177,7 +177,7 @@ class ProgramRunner:
             self.threads.watch()
             return
         deadline = time.monotonic() + timeouts.LEAVE_ATTEMPT.s
-        with executors_closing():
+        with self.threads.executors_closing():
             while self.threads.unfinished():
                 if self.view.alarmed():
                     raise Rollback("a process failed")
@@ -276,7 +276,7 @@ class ProgramRunner:
         """
         if not self.threads.awaited():
             return
-        with executors_closing():
+        with self.threads.executors_closing():
             while self.threads.awaited():
                 self.view.unwind_if_alarmed()
                 time.sleep(LOOK_S)

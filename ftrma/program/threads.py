@@ -110,10 +110,8 @@ class Threads:
 
     def cancel_queued_work(self) -> None:
         """Cancel work that executors have not begun yet."""
-        known = {mine.thread for mine in self.unfinished()}
-        module = sys.modules.get("concurrent.futures.thread")
-        for thread, work in list(getattr(module, "_threads_queues", {}).items()):
-            while thread in known:
+        for work in self._queues():
+            while True:
                 try:
                     item = work.get_nowait()
                 except queue.Empty:
@@ -121,27 +119,37 @@ class Threads:
                 if item is not None:
                     item.future.cancel()
 
+    def _queues(self) -> list[Any]:
+        """Return the queues from which executors' workers that have not ended take their work.
 
-@contextlib.contextmanager
-def executors_closing() -> Iterator[None]:
-    """Make idle workers of executors end, as Python does at its end; they would wait for more
-    work."""
-    pool: Any = sys.modules.get("concurrent.futures.thread")
-    processes: Any = sys.modules.get("concurrent.futures.process")
-    try:
-        if pool:
-            with pool._global_shutdown_lock:
-                pool._shutdown = True
-            for work in list(pool._threads_queues.values()):
-                work.put(None)
-        if processes:
-            processes._global_shutdown = True
-            for wakeup in list(processes._threads_wakeups.values()):
-                with contextlib.suppress(OSError):  # it has just ended
-                    wakeup.wakeup()
-        yield
-    finally:
-        if pool:
-            pool._shutdown = False
-        if processes:
-            processes._global_shutdown = False
+        Python's own list lacks a worker whose executor was left while it began the thread.
+        """
+        pool = sys.modules.get("concurrent.futures.thread")
+        workers = [mine.thread for mine in self.unfinished()
+                   if pool and getattr(mine.thread, "_target", None) is pool._worker]
+        return [argument for worker in workers for argument in getattr(worker, "_args", ())
+                if isinstance(argument, queue.SimpleQueue)]
+
+    @contextlib.contextmanager
+    def executors_closing(self) -> Iterator[None]:
+        """Make idle workers of executors end, as Python does at its end; they would wait for more
+        work."""
+        pool: Any = sys.modules.get("concurrent.futures.thread")
+        processes: Any = sys.modules.get("concurrent.futures.process")
+        try:
+            if pool:
+                with pool._global_shutdown_lock:
+                    pool._shutdown = True
+                for work in self._queues():
+                    work.put(None)
+            if processes:
+                processes._global_shutdown = True
+                for wakeup in list(processes._threads_wakeups.values()):
+                    with contextlib.suppress(OSError):  # it has just ended
+                        wakeup.wakeup()
+            yield
+        finally:
+            if pool:
+                pool._shutdown = False
+            if processes:
+                processes._global_shutdown = False

@@ -356,6 +356,34 @@ pool.submit(lambda: open(f"{sys.argv[1]}/done.txt", "w").write("done"))
         assert result.status == 0 and result.results == {"done": "done"}, result
 
 
+def test_an_executor_is_left_while_it_begins_a_thread() -> None:
+    """Law: a thread of which its executor does not know yet is ended, too, by a rollback in
+    place."""
+    text = HEAD + """
+from concurrent.futures import ThreadPoolExecutor
+start = threading.Thread.start
+
+def start_and_leave(thread):
+    start(thread)
+    if thread.name.startswith("ThreadPool"):
+        add(0)          # slot 1 dies here
+        comm.Barrier()  # the rollback comes here in the others
+
+pool = ThreadPoolExecutor(1)
+threading.Thread.start = start_and_leave
+try:
+    done = pool.submit(int)
+finally:
+    threading.Thread.start = start
+done.result()
+comm.Barrier()
+save("memory", memory)
+"""
+    result = run_job(text, 3, "--policy", "rollback", "--kill", "1@atomic:1")
+    assert memory_of(result, 3) == [[3, 0, 0], [0, 0, 0], [0, 0, 0]]
+    assert kinds(result) == ["rollback"]
+
+
 # ---- fresh processes --------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from ftrma.native import job, loading
 from ftrma.host.errors import Rollback
 from ftrma.host.helper import Helper
-from ftrma.program.threads import Threads, executors_closing
+from ftrma.program.threads import Threads
 loading.load()
 job.set_attempt_of_thread(7)
 threads = Threads()
@@ -90,14 +90,14 @@ def test_executors() -> None:
 pool, processes = ThreadPoolExecutor(2), ProcessPoolExecutor(1)
 assert processes.submit(abs, -4).result() == 4
 jobs = [pool.submit(time.sleep, 0.02) for _ in range(10)]
-with executors_closing():
+with threads.executors_closing():
     while threads.awaited():
         time.sleep(0.001)
 print(sum(job.done() and not job.cancelled() for job in jobs))
 pool = ThreadPoolExecutor(1)
 jobs = [pool.submit(time.sleep, 0.3) for _ in range(10)]
 threads.cancel_queued_work()
-with executors_closing():
+with threads.executors_closing():
     while threads.unfinished():
         time.sleep(0.001)
 print(sum(job.cancelled() for job in jobs))
