@@ -14,13 +14,13 @@ import json
 import random
 import sys
 
+import graphruns
 import pytest
-import test_graph
 import test_phoenix
 from jobs import Result
 from programs import kinds
 
-SLOTS = test_graph.SLOTS
+SLOTS = graphruns.SLOTS
 STEPS = ("graph.compute", "graph.emit", "graph.exchange", "graph.sync")
 ROUNDS = ("graph.compute", "graph.exchange", "graph.sync")
 CLAIMED = {"reentry"}
@@ -43,13 +43,13 @@ def rules(dice: random.Random, places: tuple[str, ...], most: int) -> list[str]:
 def vertex_programs(seed: int) -> Result:
     """Run some of Pregel's kind; their bits have to be those of the run without deaths."""
     dice = random.Random(seed)
-    every = test_graph.PROGRAMS + test_graph.FULL + test_graph.ANALYTICS
+    every = graphruns.PROGRAMS + graphruns.FULL + graphruns.ANALYTICS
     names = tuple(dice.sample(every, MANY))
-    recovery = dice.choice([*test_graph.RECOVERIES, *sorted(DECLARED)])
+    recovery = dice.choice([*graphruns.RECOVERIES, *sorted(DECLARED)])
     deaths = rules(dice, STEPS, 80)
-    result = test_graph.run(recovery, names, "--spares", str(len(deaths)), *TWO_LOST,
-                            *test_graph.kill(*deaths))
-    test_graph.assert_same(result, names)
+    result = graphruns.run(recovery, names, "--spares", str(len(deaths)), *TWO_LOST,
+                           *graphruns.kill(*deaths))
+    graphruns.assert_same(result, names)
     assert set(kinds(result)) <= (DECLARED if recovery in DECLARED else CLAIMED), result
     return result
 
