@@ -13,8 +13,8 @@ from typing import Any
 
 import apgasrecorder as api
 import pytest
+from apgascrowds import adoption_fails, late_messages
 from apgasplaces import Kill, Outcome, Slow, run_apgas
-from apgasprograms import adoption_fails, late_messages
 from apgasstorm import draw, forecast, weather
 from pairwise import pairwise
 
