@@ -65,9 +65,9 @@ SOURCES = {
 LINKED = ("job", "log", "interpose", "vault", "kernels")
 WIRE = ("wire",)  # the library of agents
 GRAPH = ("graph",)  # the library of vertex programs
-# Python's declarations of C, and the header from which each is made.
-DECLARED = {"_declarations": "ftrma.h", "_wiredeclarations": "wire/wire.h",
-            "frameworks.graph._kerneldeclarations": "graph/graph.h"}
+# Python's declarations of C, and the headers from which each is made.
+DECLARED = {"_declarations": ("shared.h", "ftrma.h"), "_wiredeclarations": ("wire/wire.h",),
+            "frameworks.graph._kerneldeclarations": ("graph/graph.h",)}
 # Nobody replaces the library's own functions: the compiler may inline those that others can see.
 FLAGS = ["-std=gnu11", "-O3", "-fno-strict-aliasing", "-Wall", "-Wextra", "-fvisibility=default"]
 FLAGS += ["-fno-semantic-interposition"]
@@ -83,10 +83,11 @@ FLAGS += ["-include", str(HERE / "oldlibc.h")]
 EXACT = ["-ffp-contract=off"]
 
 
-def declarations(header: str) -> str:
-    """Return the part of a header that cffi reads."""
-    text = (HERE / header).read_text()
-    return re.search(r"/\* CFFI-BEGIN \*/(.*)/\* CFFI-END \*/", text, re.S)[1]
+def declarations(headers: tuple[str, ...]) -> str:
+    """Return the parts of headers that cffi reads."""
+    texts = [(HERE / header).read_text() for header in headers]
+    return "".join(re.search(r"/\* CFFI-BEGIN \*/(.*)/\* CFFI-END \*/", text, re.S)[1]
+                   for text in texts)
 
 
 def sources_of(folders: tuple[str, ...]) -> list[Path]:
@@ -113,9 +114,9 @@ class BuildExtension(build_ext):
         calls.generate(mpicc, out / "guards.c")
         package = HERE.parent / "ftrma" if self.inplace else Path(self.build_lib) / "ftrma"
         (package / "frameworks" / "graph").mkdir(parents=True, exist_ok=True)
-        for module, header in DECLARED.items():
+        for module, headers in DECLARED.items():
             ffi = FFI()
-            ffi.cdef(declarations(header))
+            ffi.cdef(declarations(headers))
             ffi.set_source(f"ftrma.{module}", None)  # no C: the build needs no Python headers
             ffi.emit_python_code(str(package / f"{module.replace('.', '/')}.py"))
         link = shlex.split(subprocess.check_output([mpicc, "-show"], text=True))[1:]

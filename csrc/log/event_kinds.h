@@ -4,7 +4,7 @@
 
 #include "internal.h"
 
-/* All kinds: FTRMA_WHAT_x has FTRMA_FLAGS_x (ftrma.h). */
+/* All kinds: FTRMA_WHAT_x has FTRMA_FLAGS_x (shared.h). */
 #define FTRMA_KINDS(KIND)                                                                         \
     KIND(PUT) KIND(GET) KIND(ACCUMULATE) KIND(GET_ACCUMULATE) KIND(FETCH_AND_OP)                  \
     KIND(COMPARE_AND_SWAP) KIND(FENCE) KIND(LOCK) KIND(UNLOCK) KIND(LOCK_ALL) KIND(UNLOCK_ALL)    \

@@ -1,7 +1,7 @@
 """Implements the view of a job on one node by the control file.
 
-The control file is shared memory (see ``csrc/ftrma.h``), so this class is thin: it reads and writes
-facts and waits. `protocol` decides what is done about them.
+The control file is shared memory (see ``csrc/shared.h``), so this class is thin: it reads and
+writes facts and waits. `protocol` decides what is done about them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads names and numbers that C and Python share from C's declarations (``csrc/ftrma.h``).
+"""Reads names and numbers that C and Python share from C's declarations (``csrc/shared.h``).
 
 This works before the MPI library is loaded: the command line needs the places of ``--kill``.
 """

@@ -46,7 +46,7 @@ class Native:
     ftrma calls it by `job`, `logs` and `vaults`; tests and benchmarks also call it directly.
 
     Attributes:
-        ffi: cffi's object with the declarations of ``csrc/ftrma.h``.
+        ffi: cffi's object with the declarations of ``csrc/shared.h`` and ``csrc/ftrma.h``.
         lib: cffi's object with the functions and constants.
     """
 

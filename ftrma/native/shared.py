@@ -1,7 +1,7 @@
-"""Declares the types of a job's shared memory: ``struct ftrma_ctl`` of ``csrc/ftrma.h``, its parts.
+"""Declares the types of a job's shared memory: ``struct ftrma_ctl`` of ``csrc/shared.h``.
 
 The objects are cffi's. These classes tell readers and mypy their fields; the tests of this module
-compare them with C. ``csrc/ftrma.h`` says which process writes a word when.
+compare them with C. ``csrc/shared.h`` says which process writes a word when.
 
 Numbers of slots, processes and versions have types of their own, so that they are not confused.
 """

@@ -113,7 +113,7 @@ class What(IntEnum):
 
 
 def flagged(flag: str) -> tuple[What, ...]:
-    """Return the kinds that have a flag of ``csrc/ftrma.h``."""
+    """Return the kinds that have a flag of ``csrc/shared.h``."""
     bit = constant(flag)
     return tuple(what for what in What if FLAGS[what.name.upper()] & bit)
 

@@ -16,7 +16,7 @@ from tree import ROOT
 from . import code
 from .programs import PROGRAMS, SLOTS, run
 
-ROLES = ("spare", "slot", "checksum", "nobody")  # in the order of the numbers in ftrma.h
+ROLES = ("spare", "slot", "checksum", "nobody")  # in the order of the numbers in shared.h
 MOST = 3  # tests/c/trapkill.c counts no more for a process
 AFTER = " after a death"  # behind the name of a role
 DEATHS = ((), ("--kill", "1@fence:9", "--kill", "c0@fold:9"), ("--kill", "2@put:20"),

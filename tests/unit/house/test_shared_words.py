@@ -1,6 +1,6 @@
 """The page of shared words has each word of the control file once.
 
-Law: a field of the three structs in ``csrc/ftrma.h`` stands in the first column of one row of its
+Law: a field of the three structs in ``csrc/shared.h`` stands in the first column of one row of its
 section in ``ftrma/docs/words.md``, and nothing else does.
 """
 
@@ -16,8 +16,8 @@ PAGE = (ROOT / "ftrma/docs/words.md").read_text()
 
 
 def fields(struct: str) -> list[str]:
-    """The names of a struct's fields in ``ftrma.h``."""
-    body = re.search(rf"struct {struct} {{(.*?)}};", code_of(CSRC / "ftrma.h"), re.S)
+    """The names of a struct's fields in ``shared.h``."""
+    body = re.search(rf"struct {struct} {{(.*?)}};", code_of(CSRC / "shared.h"), re.S)
     assert body
     found = []
     for line in body[1].split(";"):
