@@ -452,8 +452,6 @@ struct ftrma_ctl {
     uint64_t causal;            /* 1: the newest plan is a causal recovery */
     uint64_t alarm;             /* number of the newest repair round asked for, or FTRMA_ENDED */
     uint64_t repaired;          /* newest round completed */
-    uint64_t meeting;           /* the newest meeting decided, as in `met` of a process, << 1
-                                   | 1: all go on together; 0: all turn back */
     uint64_t plan_round;        /* newest round with a published plan: stored by its leader after
                                    roles, plan and request */
     uint64_t roles_seq;         /* roles[roles_seq & 1] is in force */
@@ -523,6 +521,9 @@ struct ftrma_ctl {
                                          sent all of its words; stored by the agent.
                                          FTRMA_MIRROR_LOST: the node is lost, with its memory and
                                          its agent; stored by processes of all other nodes */
+    uint64_t meeting; /* the newest meeting decided, as in `met` of a process, << 1
+                         | 1: all go on together; 0: all turn back */
+    uint64_t line[5]; /* so that each process begins with a cache line */
     struct ftrma_proc proc[FTRMA_MAX_PROCS];
 };
 /* CFFI-END */

@@ -181,7 +181,6 @@ class Control(Protocol):
     causal: int
     alarm: int
     repaired: int
-    meeting: int
     plan_round: int
     roles_seq: int
     commit: int
@@ -227,6 +226,8 @@ class Control(Protocol):
     claim: int
     claimant: Array[bytes]
     scanned: Array[int]
+    meeting: int
+    line: Array[int]
     proc: Parts[Process]
 
 
