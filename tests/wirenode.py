@@ -29,6 +29,7 @@ from ftrma.native.wire import Ack, Kind
 
 WINDOW = 7
 PATIENCE_S = 10.0
+ONE = (1).to_bytes(8, "little")
 HEAD_BYTES, WORDS, FIRST_WORD = 4096, 1024, 64  # of a part's file, the part comes behind it
 HEAD = struct.Struct("<HBBIQIIIIQQ16x")  # struct ftrma_wire_head, without its sums
 SUMS = struct.Struct("<QQ")  # its end
@@ -270,3 +271,31 @@ def served(kill: str | None = None, **how: Any) -> Iterator[Node]:
         yield node
     finally:
         node.close()
+
+
+@pytest.fixture(scope="module")
+def node(engine: str) -> Iterator[Node]:
+    """One agent for tests that leave it as it was; each has an origin of its own."""
+    with served(origins=256, targets=2) as made:
+        yield made
+
+
+@pytest.fixture
+def slot(node: Node) -> int:
+    """An origin that no other test has been."""
+    return node.fresh()
+
+
+# Tests have variables of the names of these two.
+@pytest.fixture(name="user")
+def new_user(node: Node) -> Iterator[User]:
+    made = User(node, node.fresh())
+    yield made
+    made.close()
+
+
+@pytest.fixture(name="raw")
+def new_raw(node: Node) -> Iterator[Raw]:
+    made = Raw(node, node.fresh())
+    yield made
+    made.close()

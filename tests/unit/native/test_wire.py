@@ -1,6 +1,7 @@
-"""The wire between nodes: every kind of request, by an origin and by hand.
+"""Accesses and locks by an agent, what it refuses, and its process; by an origin and by hand.
 
-The agent is a real process; laws about its death are in `faults.test_agent`.
+The agent is a real process; laws about its death are in `faults.test_agent`, those about requests
+that come again are in `test_wire_resent`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import re
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ import pytest
 from wirenode import (
     FIRST_WORD,
     HEAD,
+    ONE,
     PATIENCE_S,
     WINDOW,
     WORDS,
@@ -26,16 +28,18 @@ from wirenode import (
     Reply,
     User,
     message,
-    sealed,
     served,
 )
 from wirenode import engine as engine
+from wirenode import new_raw as new_raw
+from wirenode import new_user as new_user
+from wirenode import node as node
+from wirenode import slot as slot
 
 from ftrma.host.errors import FtrmaError
 from ftrma.native import wire
-from ftrma.native.wire import Kind, Op, Type, Unfinished, Why, WireResult
+from ftrma.native.wire import Kind, Op, Type, Unfinished, WireResult
 
-ONE = (1).to_bytes(8, "little")
 TYPES = {Type.I32: "i4", Type.U32: "u4", Type.F32: "f4", Type.I64: "i8", Type.U64: "u8",
          Type.F64: "f8"}
 OPS: dict[Op, Callable[..., np.ndarray]] = {
@@ -43,33 +47,6 @@ OPS: dict[Op, Callable[..., np.ndarray]] = {
     Op.BAND: np.bitwise_and, Op.BOR: np.bitwise_or, Op.BXOR: np.bitwise_xor,
     Op.REPLACE: lambda old, new: new, Op.NO_OP: lambda old, new: old,
 }
-
-
-@pytest.fixture(scope="module")
-def node(engine: str) -> Iterator[Node]:
-    """One agent for tests that leave it as it was; each has an origin of its own."""
-    with served(origins=256, targets=2) as made:
-        yield made
-
-
-@pytest.fixture
-def slot(node: Node) -> int:
-    """An origin that no other test has been."""
-    return node.fresh()
-
-
-@pytest.fixture
-def user(node: Node) -> Iterator[User]:
-    made = User(node, node.fresh())
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def raw(node: Node) -> Iterator[Raw]:
-    made = Raw(node, node.fresh())
-    yield made
-    made.close()
 
 
 # ---- accesses -------------------------------------------------------------------------------
@@ -323,130 +300,34 @@ def test_a_neighbour_inside_a_change_parks_that_request_only(node: Node, user: U
     raw.close()
 
 
-# ---- numbers --------------------------------------------------------------------------------
+def test_the_alarm_ends_every_wait(node: Node, user: User) -> None:
+    """Law: a wait ends when somebody rings, whoever is waited for; what was under way goes on."""
+    holder = User(node, node.fresh())
+    holder.origin.lock(0, WINDOW)
+    alarm = threading.Timer(0.05, user.origin.ring)
+    alarm.start()
+    started = time.monotonic()
+    with pytest.raises(Unfinished) as caught:
+        user.origin.lock(0, WINDOW)
+    assert caught.value.result == WireResult.ALARM and time.monotonic() - started < 5
+    with pytest.raises(FtrmaError, match="busy"):
+        user.put(0, ONE)  # nothing follows what has no answer
+    user.origin.clear_alarm()
+    holder.origin.unlock(0, WINDOW)
+    user.origin.finish(0)
+    user.origin.unlock(0, WINDOW)
+    user.put(0, ONE)
+    user.origin.flush(0)
+    holder.close()
 
 
-NUMBERED = {
-    "put": (message(Kind.PUT, ONE, number=1, offset=256), Kind.ACK),
-    "putv": (message(Kind.PUTV, struct.pack("<QQ", 256, 8) + ONE, number=1, operand=1), Kind.ACK),
-    "acc": (message(Kind.ACC, ONE * 2, number=1, op=Op.SUM, type_=Type.I64, offset=256),
-            Kind.ANSWER),
-    "fop": (message(Kind.FOP, ONE, number=1, op=Op.SUM, type_=Type.I64, offset=256), Kind.ANSWER),
-    "cas": (message(Kind.CAS, ONE, number=1, type_=Type.I64, offset=256), Kind.ANSWER),
-    "lock": (message(Kind.LOCK, number=1), Kind.DONE),
-}
+# ---- what nobody can obey -------------------------------------------------------------------
 
 
 def one_run(offset: int, size_bytes: int) -> bytes:
     """A put of 8 bytes whose run says something else."""
     run = struct.pack("<QQ", offset, size_bytes)
     return message(Kind.PUTV, run + ONE, number=1, operand=1)
-
-
-def numbered(text: bytes, number: int) -> bytes:
-    fields = list(HEAD.unpack(text[: HEAD.size]))
-    fields[4] = number
-    return sealed(HEAD.pack(*fields), text[HEAD.size :])
-
-
-@pytest.mark.parametrize("name", NUMBERED)
-def test_what_comes_twice_is_done_once(node: Node, slot: int, name: str) -> None:
-    """Law: a request whose number is reached is not done, and gets the reply of the first time,
-    over a new connection, too; a later change stays."""
-    text, kind = NUMBERED[name]
-    part = node.part(dtype="i8")
-    part[32:34] = 0
-    flush = message(Kind.FLUSH, number=77) if kind == Kind.ACK else b""
-    raw = Raw(node, slot)
-    first = raw.ask(text + flush)
-    assert first.kind == kind
-    part[32] = 1000  # somebody else's
-    replies = [raw.ask(text + flush)]
-    raw.close()
-    raw = Raw(node, slot)
-    replies += [raw.ask(text + flush), raw.ask(text * 3 + flush)]
-    assert part[32] == 1000
-    for reply in replies:
-        assert reply.kind == kind
-        if kind == Kind.ANSWER:
-            assert reply.payload == first.payload
-        if kind == Kind.ACK:
-            assert struct.unpack("<Q", reply.payload[:8]) == (1,)
-    raw.close()
-    if name == "lock":
-        raw = Raw(node, slot)
-        assert raw.ask(message(Kind.UNLOCK, number=2)).kind == Kind.DONE
-        assert raw.ask(message(Kind.UNLOCK, number=2)).kind == Kind.DONE
-        assert raw.ask(text).kind == Kind.DONE  # late: it is not locked again
-        other = User(node, node.fresh())
-        other.origin.lock(0, WINDOW)
-        assert raw.ask(message(Kind.UNLOCK, number=2)).kind == Kind.DONE  # frees nobody else's
-        raw.send(message(Kind.LOCK, number=3))
-        assert raw.ask(message(Kind.NUMBER, number=9)).operand == 2
-        other.origin.unlock(0, WINDOW)
-        assert raw.receive() is not None
-        raw.ask(message(Kind.UNLOCK, number=4))
-        other.close()
-        raw.close()
-
-
-@pytest.mark.parametrize("name", NUMBERED)
-def test_gaps_are_refused(node: Node, raw: Raw, name: str) -> None:
-    """Law: a request whose number is not the next is sent back with the last one that is done, and
-    so is all that follows it, until RESEND."""
-    text, _ = NUMBERED[name]
-    part = node.part()
-    part[256:272] = 0
-    back = raw.ask(numbered(text, 2))
-    assert (back.kind, back.operand, back.offset) == (Kind.REJECTED, Why.GAP, 0)
-    assert raw.ask(text + message(Kind.NUMBER, number=5)).operand == 0  # not even the right one
-    assert not part[256:272].any()
-    raw.send(message(Kind.RESEND))
-    assert raw.ask(text + message(Kind.FLUSH, number=6)).kind != Kind.REJECTED
-    if name == "lock":
-        raw.receive()
-        raw.ask(message(Kind.UNLOCK, number=2))
-
-
-def test_an_origin_goes_on_from_the_number(node: Node, slot: int) -> None:
-    """Law: a later process of a slot asks for the number, and its requests follow it; what the one
-    before still has to say counts no more, and it is told."""
-    first = User(node, slot, 0)
-    for i in range(5):
-        first.put(512, i.to_bytes(8, "little"))
-    first.origin.flush(0)
-    second = User(node, slot, 1)
-    assert second.origin.number(0) == 5
-    second.put(512, ONE)
-    second.origin.flush(0)
-    assert second.numbers() == [6] and second.get(512, 8) == ONE
-    first.put(512, bytes(8))
-    with pytest.raises(Unfinished, match="later process of origin") as caught:
-        first.origin.flush(0)
-    assert caught.value.result == WireResult.REFUSED and second.get(512, 8) == ONE
-    first.close()
-    second.close()
-
-
-def test_half_a_message_counts_not_at_all(node: Node, slot: int) -> None:
-    """Law: an origin that dies amid a message has not sent it, wherever it was cut; those before
-    it count."""
-    text = message(Kind.PUT, b"\xff" * 64, number=2, offset=1024)
-    for cut in (1, HEAD.size - 1, HEAD.size, HEAD.size + 1, len(text) - 1):
-        node.part()[1024:1088] = 0
-        raw = Raw(node, slot, cut)
-        raw.send(message(Kind.PUT, b"\x11" * 8, number=1, offset=1024) + text[:cut])
-        raw.close()
-        user = User(node, slot, cut + 1)
-        deadline = time.monotonic() + PATIENCE_S
-        while node.part()[1024] != 0x11 and wire.number_of(node.ledger, slot, 0) < 1:
-            assert time.monotonic() < deadline
-        assert user.origin.number(0) == 1
-        assert not node.part()[1032:1088].any()
-        user.close()
-
-
-# ---- what nobody can obey -------------------------------------------------------------------
 
 
 PUT = message(Kind.PUT, ONE, number=1)
@@ -533,172 +414,6 @@ def test_an_origin_is_told_and_does_not_try_for_ever(node: Node, user: User) -> 
     assert user.get(0, 1)
 
 
-# ---- targets and roles ----------------------------------------------------------------------
-
-
-def test_hold_refuses_and_live_asks_again(node: Node, user: User) -> None:
-    """Law: a target on HOLD takes nothing, not even a flush, a lock or an atomic; all of it is
-    done at RELEASE, in its order. Other targets are served, and the number is told."""
-    leader, helper_slot = User(node, node.fresh()), node.fresh()
-    helper = User(node, helper_slot)
-    node.part()[:64] = 0
-    user.put(0, ONE)
-    user.origin.flush(0)
-    leader.origin.hold(0, hold=True)
-    for i in range(2, 40):
-        user.put(8 * (i % 8), i.to_bytes(8, "little"))
-    user.put(0, ONE, target=1)
-    user.origin.flush(1)
-    user.origin.set_timeout(100)
-    helper.origin.set_timeout(100)
-    for attempt in (lambda: user.origin.flush(0), lambda: user.get(0, 8), lambda: helper.add(64)):
-        with pytest.raises(Unfinished) as caught:
-            attempt()
-        assert caught.value.result == WireResult.TIMEOUT
-    user.origin.set_timeout(int(1000 * PATIENCE_S))
-    helper.origin.set_timeout(int(1000 * PATIENCE_S))
-    assert user.origin.number(0) == 1 and node.part()[8] == 0
-    live = threading.Timer(0.05, lambda: leader.origin.hold(0, hold=False))
-    live.start()
-    user.origin.flush(0)
-    assert user.numbers() == list(range(1, 40))
-    assert node.part(dtype="i8")[:8].tolist() == [32, 33, 34, 35, 36, 37, 38, 39]
-    assert helper.origin.finish(0).number == wire.number_of(node.ledger, helper_slot, 0)
-    live.join()
-    leader.close()
-    helper.close()
-
-
-@pytest.mark.parametrize("name", ["acc", "fop", "cas"])
-def test_on_hold_what_is_done_is_answered(node: Node, raw: Raw, name: str) -> None:
-    """Law: the answer of an atomic that died with an agent is had while the target is on hold, for
-    its replay; one that is not done waits for the target."""
-    text, _ = NUMBERED[name]
-    first = raw.ask(text)
-    leader = User(node, node.fresh())
-    leader.origin.hold(0, hold=True)
-    assert raw.ask(text) == first
-    back = raw.ask(numbered(text, 2))
-    assert (back.kind, back.operand) == (Kind.REJECTED, Why.HELD)
-    leader.origin.hold(0, hold=False)
-    leader.close()
-
-
-def test_hold_sends_those_back_that_wait(node: Node) -> None:
-    """Law: who waits for a lock of a target that goes on HOLD gets it after RELEASE."""
-    leader, first, second = (User(node, node.fresh()) for _ in range(3))
-    first.origin.lock(0, WINDOW)
-    second.origin.set_timeout(50)
-    with pytest.raises(Unfinished):
-        second.origin.lock(0, WINDOW)
-    leader.origin.hold(0, hold=True)
-    leader.origin.hold(0, hold=False)
-    second.origin.set_timeout(int(1000 * PATIENCE_S))
-    release = threading.Timer(0.05, lambda: first.origin.unlock(0, WINDOW))
-    release.start()
-    second.origin.finish(0)
-    release.join()
-    second.origin.unlock(0, WINDOW)
-    for user in (leader, first, second):
-        user.close()
-
-
-def test_roles() -> None:
-    """Law: requests under older roles are stale, those under newer ones wait; a process takes
-    the new roles and its requests are done. A rollback forgets numbers, answers and locks, once."""
-    with served() as node:
-        first, second, late = (User(node, i) for i in range(3))
-        first.put(0, ONE)
-        first.origin.flush(0)
-        second.origin.lock(0, WINDOW)
-        late.put(0, bytes(8))
-        late.origin.flush(0)
-        first.origin.tell_roles(0, 1, forget=False)
-        late.put(0, b"too late")
-        with pytest.raises(Unfinished) as caught:
-            late.origin.flush(0)
-        assert caught.value.result == WireResult.STALE and node.part()[0] == 0
-        late.origin.take_roles(1, forget=False)
-        late.origin.flush(0)
-        assert node.part()[:8].tobytes() == b"too late" and late.numbers() == [1, 2]
-
-        first.origin.take_roles(1, forget=False)
-        first.origin.set_timeout(50)
-        with pytest.raises(Unfinished):
-            first.origin.lock(0, WINDOW)  # the second's, over a change of roles
-        second.origin.take_roles(2, forget=True)  # before the agent
-        second.origin.set_timeout(50)
-        with pytest.raises(Unfinished) as caught:
-            second.add(8)
-        assert caught.value.result == WireResult.TIMEOUT and node.part()[8] == 0
-        first.origin.take_roles(2, forget=True)
-        first.origin.set_timeout(int(1000 * PATIENCE_S))
-        second.origin.set_timeout(int(1000 * PATIENCE_S))
-        first.origin.tell_roles(0, 2, forget=True)
-        assert second.origin.finish(0).number == 1  # numbers begin anew
-        first.origin.lock(0, WINDOW)
-        first.origin.tell_roles(0, 2, forget=True)  # again: it forgets nothing more
-        assert wire.number_of(node.ledger, 0, 0) == 1
-        first.origin.unlock(0, WINDOW)
-        for user in (first, second, late):
-            user.close()
-
-
-def test_a_large_ledger_takes_little_memory() -> None:
-    """Law: of a ledger for many slots only what is used has memory, also after a rollback."""
-    with served(origins=1024, targets=64) as node:
-        user = User(node, 1000)
-        user.put(0, ONE, target=63)
-        user.origin.flush(63)
-        for roles_number in (1, 2):
-            user.origin.tell_roles(0, roles_number, forget=True)
-            user.origin.take_roles(roles_number, forget=True)
-            user.put(0, ONE, target=63)
-            user.origin.flush(63)
-        assert wire.number_of(node.ledger, 1000, 63) == 1
-        assert node.ledger_path.stat().st_size > 100 << 20
-        assert node.ledger_path.stat().st_blocks * 512 < 1 << 20
-        user.close()
-
-
-def test_a_part_that_is_not_here(node: Node, user: User) -> None:
-    """Law: a request to a part of another generation is sent back; when the origin has heard of
-    the generation it is sent there."""
-    node.place(1, 5)
-    user.origin.locate(1, 0, 1)
-    user.put(0, ONE, target=1)
-    user.origin.set_timeout(50)
-    with pytest.raises(Unfinished):
-        user.origin.flush(1)
-    assert node.part(1)[0] == 0 or user.origin.pending(1)
-    user.origin.set_timeout(int(1000 * PATIENCE_S))
-    user.origin.locate(1, 0, 5)
-    user.origin.flush(1)
-    assert user.numbers(1) == [1]
-    node.place(1, 1)
-
-
-def test_the_alarm_ends_every_wait(node: Node, user: User) -> None:
-    """Law: a wait ends when somebody rings, whoever is waited for; what was under way goes on."""
-    holder = User(node, node.fresh())
-    holder.origin.lock(0, WINDOW)
-    alarm = threading.Timer(0.05, user.origin.ring)
-    alarm.start()
-    started = time.monotonic()
-    with pytest.raises(Unfinished) as caught:
-        user.origin.lock(0, WINDOW)
-    assert caught.value.result == WireResult.ALARM and time.monotonic() - started < 5
-    with pytest.raises(FtrmaError, match="busy"):
-        user.put(0, ONE)  # nothing follows what has no answer
-    user.origin.clear_alarm()
-    holder.origin.unlock(0, WINDOW)
-    user.origin.finish(0)
-    user.origin.unlock(0, WINDOW)
-    user.put(0, ONE)
-    user.origin.flush(0)
-    holder.close()
-
-
 # ---- the process ----------------------------------------------------------------------------
 
 
@@ -727,6 +442,23 @@ def test_an_idle_agent_costs_nothing() -> None:
 def cpu_ticks(pid: int) -> int:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
+
+
+def test_a_large_ledger_takes_little_memory() -> None:
+    """Law: of a ledger for many slots only what is used has memory, also after a rollback."""
+    with served(origins=1024, targets=64) as node:
+        user = User(node, 1000)
+        user.put(0, ONE, target=63)
+        user.origin.flush(63)
+        for roles_number in (1, 2):
+            user.origin.tell_roles(0, roles_number, forget=True)
+            user.origin.take_roles(roles_number, forget=True)
+            user.put(0, ONE, target=63)
+            user.origin.flush(63)
+        assert wire.number_of(node.ledger, 1000, 63) == 1
+        assert node.ledger_path.stat().st_size > 100 << 20
+        assert node.ledger_path.stat().st_blocks * 512 < 1 << 20
+        user.close()
 
 
 def test_an_agent_ends_with_its_stdin() -> None:

@@ -24,8 +24,8 @@ WIRE = ROOT / "csrc" / "wire"
 # Laws of accesses, numbers, origins, doors, the mirror, and private memory; of agents that die.
 LAWS = ("test_wire_origin", "test_wire_mirror", *(
     pytest.param(laws, marks=pytest.mark.nightly) for laws in (
-        "test_wire", "test_wire_numbers", "test_wire_door", "test_wire_private",
-        "test_wire_shared", "test_wire_sums", "test_agent")))
+        "test_wire", "test_wire_resent", "test_wire_numbers", "test_wire_door",
+        "test_wire_private", "test_wire_shared", "test_wire_sums", "test_agent")))
 
 
 @pytest.fixture(scope="module")
