@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -423,19 +422,21 @@ def test_nobody_waits_for_a_dead_spare(slots: int) -> None:
 @pytest.mark.nightly
 def test_an_agent_without_processes_is_not_missed(tmp_path: Path) -> None:
     """The checksum rank dies, alone on its node; all agents are killed later, of which that one is
-    not followed by another; then a slot dies."""
-    kills = ("c0@time:0.3", "1@time:5")
-    killed = f"pkill -KILL -f [f]trma.launch.agent && touch {tmp_path}/$(hostname)"
-    before_daemons(f"(sleep 4; {killed}) >/dev/null 2>&1 &")
-    # Not once more where the job's end clears away what that node has.
-    timer = threading.Timer(3, before_daemons, [""])
-    timer.start()
+    not followed by another; then a slot dies. With relays the node would be given up at once."""
+    kills = ("c0@time:0.3", "1@safepoint:16")
+    # Once on each node: where the job's end clears away what a node has, there is an agent, too.
+    before_daemons(
+        f"(mkdir {tmp_path}/$(hostname) || exit; until [ -e {tmp_path}/now ]; do sleep 0.1; done; "
+        f"pkill -KILL -f [f]trma.launch.agent && touch {tmp_path}/$(hostname)/killed"
+        ") >/dev/null 2>&1 &")
+    tell = f"state.step += 1\n    if state.step == 9: open('{tmp_path}/now', 'w')\n"
+    program = SLOW.replace("0.5", "0.35").replace("state.step += 1\n", tell)
     try:
-        result = run_on_nodes(SLOW.replace("0.5", "0.35"), 2, "--spares", "2", "--kill", kills[0],
-                              "--kill", kills[1], in_turn=3, timeout=40, files=tmp_path)
+        result = run_on_nodes(program, 2, "--spares", "2", "--kill", kills[0], "--kill", kills[1],
+                              in_turn=3, timeout=60, files=tmp_path, relays=False)
     finally:
-        timer.join()
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(NODES)
+        before_daemons("")
+    assert sorted(path.parent.name for path in tmp_path.glob("*/killed")) == sorted(NODES), result
     assert result.status == 0, result
     assert_replaced(result, *kills)
     assert kinds(result) == ["causal", "causal"], result
