@@ -107,4 +107,7 @@ def deaths(result: Result) -> list[tuple[str, int, str]]:
 
 
 def kinds(result: Result) -> list[str]:
-    return [r["kind"] for r in result.stats["recoveries"]]
+    """The kinds of a job's recoveries; a test that fails shows their reasons, too."""
+    for recovery in result.stats["recoveries"]:
+        print(f"{recovery['kind']} of slots {recovery['slots']}: {recovery['reason']}")
+    return [recovery["kind"] for recovery in result.stats["recoveries"]]
