@@ -32,6 +32,7 @@ SPARES = ("--spares", "2")
 MODES = ("virtual:0.1", "chandy-lamport:0.1", "synchronous:0.1", "hybrid:0.1", "faic-d:0.1")
 PLACES = ("append", "drain", "begin", "clear", "half", "staged", "forward", "quiet", "end")
 PACE = 3e-6  # of an update: a run of about 1 s, so that there are snapshots
+RANK = 8  # more than the matrix has: with as many, one order of the visits in 80 finds one too late
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,7 +44,7 @@ def stand_in() -> Iterator[None]:
 
 def completion(*options: str, slots: int = SLOTS, run: Any = run_job, **parameters: Any) -> Result:
     words = {"matrix": MATRIX, "snapshot": "virtual:0.1", "epochs": EPOCHS, "pace": PACE,
-             **parameters}
+             "rank": RANK, **parameters}
     result: Result = run(SCRIPT, slots, *options, args=[json.dumps(words)])
     return result
 
@@ -55,8 +56,8 @@ def assert_right(result: Result, slots: int = SLOTS) -> None:
     models = result.of_slots("model", slots)
     for name in models[0]:
         assert all((model[name] == models[0][name]).all() for model in models), (name, result)
-    # Seen: 0.086 to 0.091, and 0.13 to 0.15. Some orders of the visits are slower: of 15 simulated
-    # ones without a failure one had 0.10 and 0.16 after 40 epochs.
+    # Seen in 700 simulated orders of the visits, of slots that stall now and then: 0.081 to 0.084,
+    # and 0.141 to 0.154.
     assert 0.05 < models[0]["rmse"] < 1.2 * NOISE, (models[0]["rmse"], result)
     assert NOISE < models[0]["held_out"] < 2 * NOISE, (models[0]["held_out"], result)
     assert models[0]["visits"] == COLUMNS * EPOCHS * slots, result
