@@ -124,11 +124,14 @@ class Threads:
 
         Python's own list lacks a worker whose executor was left while it began the thread.
         """
-        pool = sys.modules.get("concurrent.futures.thread")
-        workers = [mine.thread for mine in self.unfinished()
-                   if pool and getattr(mine.thread, "_target", None) is pool._worker]
-        return [argument for worker in workers for argument in getattr(worker, "_args", ())
-                if isinstance(argument, queue.SimpleQueue)]
+        pool: Any = sys.modules.get("concurrent.futures.thread")
+        if not pool:
+            return []
+        known = {mine.thread for mine in self.unfinished()}
+        listed = [work for thread, work in list(pool._threads_queues.items()) if thread in known]
+        workers = [thread for thread in known if getattr(thread, "_target", None) is pool._worker]
+        return listed + [argument for worker in workers for argument in getattr(worker, "_args", ())
+                         if isinstance(argument, queue.SimpleQueue)]
 
     @contextlib.contextmanager
     def executors_closing(self) -> Iterator[None]:
