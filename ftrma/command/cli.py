@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import sys
 from functools import cache
 from typing import Any
@@ -175,6 +176,7 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
             remedy.
     """
     from ..host import listening
+    from ..launch import slurm
     from ..launch.mpirun import on_one_node
     from ..native import loading, logs
     from ..settings import killrules
@@ -182,9 +184,12 @@ def prepare(arguments: argparse.Namespace) -> settings.Options:
     found = configuration_of(arguments)
     options = found.options
     try:
-        options.check()
+        processes = options.check().processes
+        words = slurm.words_in_allocation(settings.split_mpirun(options.mpirun), processes,
+                                          oversubscribe=options.oversubscribe == "yes")
+        options.mpirun = shlex.join(words)
         for_agents = killrules.for_several_nodes(options.kill)
-        one_node = on_one_node(settings.split_mpirun(options.mpirun))
+        one_node = on_one_node(words)
         if for_agents and one_node:
             killrules.refuse_nodes(options.kill)
         if arguments.claims and options.policy == "causal":

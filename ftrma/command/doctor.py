@@ -16,7 +16,9 @@ import os
 import platform
 import pwd
 import re
+import shlex
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -29,7 +31,7 @@ from ..host import cgroup, outfile, timeouts
 from ..host.errors import FtrmaError
 from ..host.jsonoutput import document
 from ..host.listening import Bind
-from ..launch import hostchecks, mpirun, nodechecks
+from ..launch import hostchecks, mpirun, nodechecks, slurm
 from ..native import library
 from ..settings.configuration import NONE
 from ..settings.options import CONFIG_VARIABLE
@@ -363,6 +365,7 @@ def check_recovery(directory: Path, found: dict[str, Any]) -> Found:
     program, stats_file = directory / "program.py", directory / "stats.json"
     program.write_text(PROGRAM)
     options = ["-n", "2", "--interval", "0", "--kill", "1@fence:11", "--stats", str(stats_file)]
+    options += ["--mpirun", shlex.join(words_for_here())]
     outcome = python(CLI, directory, "run", *options, str(program))
     if outcome.returncode:
         return "FAIL", f"a job with a killed slot failed: {last_line(outcome)}"
@@ -388,8 +391,17 @@ def python(code: str, directory: Path, *arguments: str) -> Outcome:
 def mpi_job(code: str, directory: Path) -> Outcome:
     """Run a piece of Python in 2 processes, started as `ftrma run` starts them."""
     with mpirun.session_directory() as session:
-        command = [*mpirun.mpirun_command(2, session), sys.executable, "-c", code]
+        words = slurm.words_in_allocation(words_for_here())
+        command = [*mpirun.mpirun_command(2, session, words), sys.executable, "-c", code]
         return run_child(command, directory, mpirun.launcher_environment())
+
+
+def words_for_here() -> list[str]:
+    """Return the launcher's options for a job on this host alone, also in the allocation of a batch
+    system: no other host has the directory of these checks."""
+    if not mpirun.hosts_from_elsewhere([]):
+        return []
+    return ["--host", f"{socket.gethostname()}:{JOB}"]
 
 
 def run_child(command: list[str], directory: Path, extra: dict[str, str] | None = None) -> Outcome:

@@ -10,6 +10,7 @@ A process stays behind and looks after the node. When no process of the job is l
 removes the launch's session directory, and also the job's directory if no rank has come up. Files
 that ranks have left are kept for the next launch for at most GAP_S: by then the job is over, or has
 gone on without this node, which was cut off. So a node that nobody can reach cleans itself up.
+After SIGTERM, by which a batch system ends all processes of a job on a node, nothing is kept.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
 import stat
 import sys
 import time
@@ -105,6 +107,8 @@ def leave_terminal(lock: int) -> None:
 def look_after(session: str) -> None:
     """Wait until no process of the job is on this node, then remove its directories."""
     job, name = os.path.dirname(session), os.path.basename(session).encode()
+    asked: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: asked.append(number))
     try:
         lock = os.open(os.path.join(job, "lock"), os.O_RDWR)
     except OSError:
@@ -120,7 +124,7 @@ def look_after(session: str) -> None:
     shutil.rmtree(session, ignore_errors=True)
     until = time.monotonic()
     until += GAP_S if os.path.exists(os.path.join(job, os.uname().nodename)) else 0.0
-    while is_newest() and time.monotonic() < until:
+    while is_newest() and time.monotonic() < until and not asked:
         time.sleep(LOOK_S)
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

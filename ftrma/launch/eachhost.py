@@ -31,6 +31,8 @@ from .mpirun import (
 AT_ONCE = 16  # each launcher is a process of some MB on this host
 LOOK_S = 0.05  # time between looks at a launcher
 OURS = "ftrma: error: "  # errors of `host.nodedirectory` begin so
+# Lines of the launcher, and of srun, that begin so do not say why it fails.
+NO_REASONS = ("-", "[", "srun: cluster configuration lacks")
 PROBE = (sys.executable, "-c", "import ftrma")
 # Removes the whole directory, unless the supervisor still reads the job's story from it.
 REMOVE = ("sh", "-c", 'rm -rf "$0/$(uname -n)"; [ -e "$0/control" ] || rm -rf "$0"')
@@ -124,10 +126,10 @@ class Started:
         if not self.launcher.returncode:
             return ""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
-        # The first line says most; lines in brackets are warnings of the launcher.
+        # The first line says most.
         lines = [line.strip() for line in text.splitlines()]
         told = [line.removeprefix(OURS) for line in lines if line.startswith(OURS)]
-        told += [line for line in lines if line and not line.startswith(("-", "["))]
+        told += [line for line in lines if line and not line.startswith(NO_REASONS)]
         late = f"no answer within {timeouts.EACH_HOST.s:.0f} s"
         return told[0] if told else late if self.launcher.returncode < 0 else (
             f"the launcher ends with status {self.launcher.returncode}")

@@ -33,6 +33,8 @@ HOW = {"--map-by", "-map-by", "--npernode", "-npernode", "-N", "--ppr", "-ppr"}
 HOST_LISTS = ("PBS_NODEFILE", "PE_HOSTFILE", "LSB_DJOB_HOSTFILE")  # files with one host per line
 # Variables in the environment of a job under Slurm, PBS, LSF, Grid Engine, Flux.
 BATCH_SYSTEMS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "FLUX_URI")
+# Options by which the launcher takes hosts from its options alone, and not from Slurm.
+HOSTS_FROM_OPTIONS = ("--prtemca", "ras", "^slurm", "--prtemca", "plm", "ssh")
 
 
 def find_mpirun() -> str:
@@ -125,9 +127,17 @@ def on_one_node(options: Sequence[str]) -> bool:
             named |= {host.split(":")[0] for host in (joined or value).split(",")}
     if named:
         return named <= here
-    return not any(
-        name in BATCH_SYSTEMS or name.endswith("default_hostfile") for name in os.environ
-    ) and not any(names_hosts(path) for path in default_hostfiles())
+    return not hosts_from_elsewhere(options) and not any(
+        name.endswith("default_hostfile") for name in os.environ)
+
+
+def hosts_from_elsewhere(options: Sequence[str]) -> bool:
+    """Say whether the launcher may take hosts from a batch system or from a file for all jobs,
+    beside those of these options."""
+    systems = {name for name in BATCH_SYSTEMS if name in os.environ}
+    if {*HOSTS_FROM_OPTIONS} <= {*options}:
+        systems -= {"SLURM_JOB_ID"}
+    return bool(systems) or any(map(names_hosts, default_hostfiles()))
 
 
 def default_hostfiles() -> list[Path]:

@@ -23,6 +23,7 @@ from ..host import listening, timeouts
 from ..host.key import VARIABLE, Key
 from ..host.listening import Bind
 from ..settings.options import split_mpirun
+from . import slurm
 from .connections import Connections, Peer
 from .eachhost import AT_ONCE, Started
 from .mpirun import alone_on, named_hosts, session_directory
@@ -43,6 +44,9 @@ def read(mpirun: str, bind: str) -> tuple[list[str], Bind]:
         ValueError: with the option, its value and the remedy.
     """
     words, where = split_mpirun(mpirun), Bind.parse("--bind", bind) if bind else Bind()
+    words = slurm.words_in_allocation(words)
+    if not mpirun and len(named_hosts(words)) < 2:
+        words = []
     if bind and not words:
         raise ValueError(f"--bind {bind}: nobody connects on one machine; name hosts by --mpirun")
     if bind:

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from ..host import private
 from . import relaystart
-from .mpirun import BATCH_SYSTEMS, HOSTS, HOW, WHERE, default_hostfiles, names_hosts, without
+from .mpirun import HOSTS, HOW, WHERE, hosts_from_elsewhere, without
 
 AGENT = "plm_ssh_agent"  # an option of the launcher: the command that starts daemons elsewhere
 USUAL_AGENTS = (("ssh", "-x"), ("rsh",))  # as the launcher itself calls them
@@ -66,7 +66,7 @@ def why_none(words: Sequence[str]) -> str:
     The number of processes is not known here: a job with more processes than places has no relays
     either.
     """
-    if _batch_system():
+    if hosts_from_elsewhere(words):
         return "hosts come from a batch system, or from a file for all jobs"
     if hosts_by_options(words) is None:
         return ("--mpirun names hosts or places in another way than by one --host or --hostfile "
@@ -92,14 +92,8 @@ def hosts_of_ranks(words: Sequence[str], processes: int) -> list[str] | None:
     mapping by ``ppr:K:node``, ``node`` or ``slot``. The result is None for others, and if a batch
     system or a file for all jobs may add hosts.
     """
-    found = None if _batch_system() else hosts_by_options(words)
+    found = None if hosts_from_elsewhere(words) else hosts_by_options(words)
     return placed(*found, processes) if found else None
-
-
-def _batch_system() -> bool:
-    """Say whether hosts may come from elsewhere than from the options."""
-    return any(name in BATCH_SYSTEMS for name in os.environ) or any(
-        map(names_hosts, default_hostfiles()))
 
 
 def hosts_by_options(words: Sequence[str]) -> tuple[dict[str, int], str] | None:
@@ -131,7 +125,7 @@ def slots_of_hosts(words: Sequence[str]) -> dict[str, int] | None:
     instead.
     """
     where, how = values(words, WHERE), values(words, HOW)
-    if _batch_system() or len(where) != 1:
+    if hosts_from_elsewhere(words) or len(where) != 1:
         return None
     found = (in_words if where[0][0] in HOSTS else in_file)(where[0][1])
     name, way = how[0] if how else ("", "slot")
@@ -200,7 +194,9 @@ def starting_agent(words: Sequence[str]) -> list[str] | None:
     known."""
     if any(name.startswith("PRTE_MCA_plm") for name in os.environ):
         return None
+    known = [i for i, word in enumerate(words[:-1]) if words[i:i + 2] == ["plm", "ssh"]]
     said = [i for i, word in enumerate(words) if "plm" in word or "rsh" in word]
+    said = [i for i in said if i not in known]
     if not said:
         return next(([found, *more] for name, *more in USUAL_AGENTS
                      if (found := shutil.which(name))), None)

@@ -20,6 +20,7 @@ DRAWINGS = [pytest.param(title, text, id=f"{name}-{title}") for name, path in PA
 FOREIGN = {
     "--host", "--hostfile", "--map-by", "--mca", "--prtemca", "--shm-size", "--cap-add",
     "--exclude", "--points", "--pages", "--depth", "--time", "--nodes", "--requeue", "--open-mode",
+    "--no-kill", "--overlap",
 }
 
 

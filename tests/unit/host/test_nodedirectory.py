@@ -6,6 +6,7 @@ The daemon is a shell here, and what it does is the whole of the job on this nod
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -50,6 +51,29 @@ def test_a_node_without_ranks_keeps_nothing(tmp_path: Path) -> None:
         daemon.stdin.close()
         assert daemon.stdout.read() == b""
     soon(lambda: not job.exists())
+
+
+def test_nothing_is_kept_when_the_node_is_taken_away(tmp_path: Path) -> None:
+    """Law: after SIGTERM to all processes on the node even the vaults of ranks go."""
+    job = tmp_path / "job"
+    vault = job / os.uname().nodename / "vault"
+    script = f"mkdir -p {vault}; echo there; read word"
+    with start(job / "launch-1", script, gap_s=1000) as daemon:
+        assert daemon.stdout and daemon.stdout.readline() == b"there\n"
+        (keeper,) = [int(pid.name) for pid in Path("/proc").glob("[0-9]*")
+                     if f"{job}/launch-1".encode() in read(pid / "cmdline")
+                     and int(pid.name) != daemon.pid]
+        os.kill(keeper, signal.SIGTERM)
+        assert daemon.poll() is None and vault.is_dir()  # a process of the job is there still
+        daemon.terminate()
+    soon(lambda: not job.exists())
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 @pytest.mark.full

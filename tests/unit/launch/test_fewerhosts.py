@@ -16,7 +16,7 @@ from ftrma.fabric import story
 from ftrma.fabric.story import Checkpoint, Degraded
 from ftrma.host.errors import NotRecoverable
 from ftrma.host.key import Key
-from ftrma.launch import failover, mpirun, nexthosts, relays, supervisor
+from ftrma.launch import failover, mpirun, nexthosts, supervisor
 from ftrma.launch.connections import Peer
 from ftrma.launch.fewerhosts import Room, fit, shares
 from ftrma.launch.job import Cause, Job
@@ -35,7 +35,7 @@ SLOTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 9), min_size=1
 def no_batch_system(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in mpirun.BATCH_SYSTEMS:
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(relays, "default_hostfiles", lambda: [])
+    monkeypatch.setattr(mpirun, "default_hostfiles", lambda: [])
 
 
 @st.composite

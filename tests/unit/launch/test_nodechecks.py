@@ -13,6 +13,7 @@ from ftrma.host import timeouts
 from ftrma.host.key import Key
 from ftrma.host.listening import Bind
 from ftrma.launch import nodechecks, nodeprobe, relays
+from ftrma.launch.mpirun import BATCH_SYSTEMS
 
 HOST = {"host": "a", "ftrma": "0.1.0", "python": "3.11.7", "library": "Open MPI v5.0.11, package",
         "lacks": "", "cores": 2, "free_bytes": 1 << 30}
@@ -134,7 +135,7 @@ def test_what_a_lost_node_leaves(
     words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Law: it is told how many processes have room without it, where that is known."""
-    for variable in relays.BATCH_SYSTEMS:
+    for variable in BATCH_SYSTEMS:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(relays, "starting_agent", lambda words: ["ssh"])
     assert nodechecks.outliving(words)[2].endswith(said)

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from ftrma.launch import relays, relaystart
+from ftrma.launch import mpirun, relays, relaystart
 
 HOSTS = "n1:2,n2:3,n3:1"
 
 
 @pytest.fixture(autouse=True)
 def _no_other_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in relays.BATCH_SYSTEMS:
+    for name in mpirun.BATCH_SYSTEMS:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(relays, "default_hostfiles", list)
+    monkeypatch.setattr(mpirun, "default_hostfiles", list)
 
 
 @pytest.mark.parametrize(("words", "processes", "expected"), [
