@@ -22,7 +22,8 @@ from types import TracebackType
 from jobs import MARK, kill_marked
 from nodes import NODES
 
-PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "scancel", "sinfo", "unshare")
+PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "salloc", "scancel", "sinfo", "squeue",
+            "unshare")
 PATIENCE_S = 30.0
 SLOTS = 3
 KILL_WAIT_S = 5
@@ -164,6 +165,15 @@ class Cluster:
         return self.run("sbatch", "--parsable", f"--nodes={len(NODES)}",
                         f"--ntasks-per-node={SLOTS}", f"--output={self.home}/said", *options,
                         str(path)).strip()
+
+    def from_outside(self, command: str) -> subprocess.Popen[str]:
+        """Run a command of a shell in an allocation, on a host that is not one of its nodes; the
+        output goes to ``said``."""
+        with (self.home / "said").open("w") as said:
+            return subprocess.Popen(
+                ["salloc", f"--nodes={len(NODES)}", f"--ntasks-per-node={SLOTS}", "bash", "-c",
+                 command], env=self.environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+                text=True, start_new_session=True)
 
     def said(self) -> str:
         return (self.home / "said").read_text(errors="replace")

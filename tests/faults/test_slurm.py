@@ -134,6 +134,20 @@ def test_a_cancelled_job_leaves_nothing(cluster: Cluster, tmp_path: Path) -> Non
 
 
 @pytest.mark.nightly
+def test_an_allocation_ends_under_a_job(cluster: Cluster, tmp_path: Path) -> None:
+    """Law: on a host outside of the allocation nothing is signalled; the job ends with the reason,
+    and the nodes clean up by themselves."""
+    (tmp_path / "program.py").write_text(ENDLESS)
+    shell = cluster.from_outside(command(tmp_path / "program.py", args=f"{tmp_path}/up"))
+    wait_until((tmp_path / "up").exists, "the fiftieth step", cluster.said)
+    cluster.run("scancel", cluster.run("squeue", "-h", "-o", "%i").strip())
+    wait_until(lambda: cluster.idle() == len(NODES), "the job's end")
+    assert not cluster.left(), cluster.said()
+    shell.wait(90.0)
+    assert "has expired" in cluster.said() and "ended with 70" in cluster.said(), cluster.said()
+
+
+@pytest.mark.nightly
 def test_a_node_of_slurm_is_powered_off(cluster: Cluster, tmp_path: Path) -> None:
     """Law: the job goes on in place, with the same bits. This test is the last one: the cluster has
     a node less then."""

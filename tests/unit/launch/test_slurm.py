@@ -125,6 +125,20 @@ def test_a_daemon_is_started_by_a_step_of_its_own() -> None:
                           'A=1; prted --x "y z"']
 
 
+def test_srun_outlives_the_launcher(programs: Path) -> None:
+    """Law: who kills the launcher's child does not kill the step, which cleans up on its node."""
+    (programs / "srun").write_text(f"#!/bin/sh\necho $$; read go < {programs}/end; exit 3\n")
+    os.mkfifo(programs / "end")
+    with subprocess.Popen([*shlex.split(STARTER), "n2", "x"], stdout=subprocess.PIPE) as child:
+        assert child.stdout
+        srun = int(child.stdout.readline())
+        assert os.getsid(srun) == srun
+        child.kill()
+        child.wait()
+        (programs / "end").write_text("\n")  # it waits for srun, which reads
+        assert child.stdout.read() == b""
+
+
 @pytest.mark.parametrize(("command", "status"), [("exit 3", 3), ("kill -KILL $$", 137)])
 def test_a_step_has_the_status_of_its_command(command: str, status: int) -> None:
     done = subprocess.run([*shlex.split(STARTER), slurmstart.IN_STEP, command], timeout=10)
