@@ -22,8 +22,8 @@ from types import TracebackType
 from jobs import MARK, kill_marked
 from nodes import NODES
 
-PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "salloc", "scancel", "sinfo", "squeue",
-            "unshare")
+PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "salloc", "scancel", "sinfo",
+            "squeue", "unshare")
 PATIENCE_S = 30.0
 SLOTS = 3
 KILL_WAIT_S = 5

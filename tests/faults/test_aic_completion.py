@@ -104,7 +104,7 @@ def test_without_a_failure(run: Any) -> None:
 @pytest.mark.parametrize(("mode", "place", "slot"), tiers(
     [(mode, place, (i + j) % SLOTS) for i, mode in enumerate(MODES)
      for j, place in enumerate(PLACES)],
-    plain=["virtual:0.1-append-0"], full=["faic-d:0.1-half-2"]))
+    full=["virtual:0.1-append-0", "faic-d:0.1-half-2"]))
 def test_a_death(mode: str, place: str, slot: int) -> None:
     """Law: of a slot, at each place, with snapshots of each mode."""
     number = {"append": 200, "drain": 200}.get(place, 1 if place in ("quiet", "end") else 3)

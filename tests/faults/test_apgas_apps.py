@@ -48,8 +48,8 @@ DEATHS = tiers(
      "0@apgas.record", "0@apgas.record:3", "2@apgas.step:11+0@apgas.rebuild",
      "1@apgas.step:11+0@apgas.rebuild",  # neighbours: the shelf is lost, the job launched again
      "1@apgas.step:11+0@apgas.remake", "1@apgas.step:11+0@apgas.restore"],
-    plain=["1@apgas.step:11+s0@apgas.remake"],
-    full=["1@apgas.step:11+3@apgas.restore", "0@apgas.record:3"])
+    full=["1@apgas.step:11+s0@apgas.remake", "1@apgas.step:11+3@apgas.restore",
+          "0@apgas.record:3"])
 
 
 @pytest.mark.parametrize("kills", DEATHS)
@@ -151,10 +151,10 @@ def test_neighbours_die_at_once() -> None:
     assert "lost: shelf 1" in job.stdout and job.stdout.count("goes on") == 2, job
 
 
-@pytest.mark.parametrize("program", tiers(["kmeans", "pagerank", "lulesh"], plain=["pagerank"]))
+@pytest.mark.parametrize("program", tiers(["kmeans", "pagerank", "lulesh"], full=["pagerank"]))
 @pytest.mark.parametrize("kills", tiers(["2@apgas.result", "2@apgas.result+1@apgas.result:2",
                                          "0@apgas.result", "2@apgas.result+0@apgas.restore"],
-                                        plain=["2@apgas.result"]))
+                                        full=["2@apgas.result"]))
 def test_a_part_of_the_result_is_lost(program: str, kills: str) -> None:
     """Law: a place that dies after the last step costs the steps since the newest checkpoint."""
     found = found_of(run(program, *kills.split("+")))

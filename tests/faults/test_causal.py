@@ -105,8 +105,7 @@ FROM_A_CHECKPOINT = [
 
 
 @pytest.mark.parametrize(("program", "place", "slot"), tiers(
-    FROM_A_CHECKPOINT, plain=["fenced-put:20-0"],
-    full=["fenced-checkpoint:9-3"]))
+    FROM_A_CHECKPOINT, full=["fenced-put:20-0", "fenced-checkpoint:9-3"]))
 def test_a_program_with_safepoints(program: str, place: str, slot: int) -> None:
     """It is replayed from its newest checkpoint: few events, however long it has run."""
     result = run(program, "top", *TOP, "--kill", f"{slot}@{place}")
@@ -125,7 +124,7 @@ def test_a_safepoint_at_the_end_of_the_loop(slot: int) -> None:
     assert result.stats["recoveries"][0]["version"] > 0
 
 
-@pytest.mark.parametrize("program", ["fenced", pytest.param("locked", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("program", tiers(["fenced", "locked"], full=["fenced"]))
 def test_a_safepoint_that_a_replay_cannot_find(program: str) -> None:
     """If synchronization follows the safepoint, all go back and are told the remedy."""
     result = run(program, "bottom", *TOP, "--kill", "2@put:9")
@@ -280,7 +279,7 @@ def test_the_result_log_dies_with_its_checksum_rank() -> None:
     assert_rollback(result, "slot 1's get log died with the checksum rank that held it")
 
 
-@pytest.mark.parametrize("time_s", [0.001, pytest.param(0.03, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("time_s", tiers([0.001, 0.03], full=["0.001"]))
 def test_a_death_before_the_logs_are_made(time_s: float) -> None:
     """A slot that dies while the job comes up is replaced like any other."""
     result = run("fenced", "plain", "--kill", f"1@time:{time_s}")

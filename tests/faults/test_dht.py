@@ -101,6 +101,7 @@ def test_from_the_start(policy: str) -> None:
 # ---- without a failure ----------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_unprotected_run_has_the_same_result() -> None:
     result = plain(*PROGRAMS["dht"][1:])
     assert result.status == 0, result
@@ -131,10 +132,10 @@ def test_thinking_takes_the_rest_of_the_time() -> None:
     assert found["seconds"] > 0.1 and found["duty"] < 0.2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("args", "message"), [
     (["--inserts", "0"], "dht: --inserts 0 is out of range; give a whole number from 1 to"),
-    pytest.param(["--think-us", "nan"], "dht: --think-us nan is no time; give a number from 0 up",
-                 marks=pytest.mark.full)])
+    (["--think-us", "nan"], "dht: --think-us nan is no time; give a number from 0 up")])
 def test_bad_input(args: list[str], message: str) -> None:
     """One line on stderr, by one slot, and the status 2."""
     result = protected(*args)

@@ -88,7 +88,7 @@ PLACES = ["ring.send:1", "ring.send:20", "ring.send:41", "put:20", "fence:25", "
 
 
 @pytest.mark.parametrize(("place", "slot"), tiers(
-    itertools.product(PLACES, range(SLOTS)), quick=["ring.send:1-0"],
+    itertools.product(PLACES, range(SLOTS)), plain=["ring.send:1-0"],
     full=["checkpoint:3-3"]))
 def test_a_slot_dies(place: str, slot: int) -> None:
     """Law: the replacement computes what the checkpoint has not."""
@@ -167,7 +167,8 @@ def test_without_spares_all_begin_with_the_checkpoint() -> None:
 
 
 @pytest.mark.parametrize("rules", [
-    ("3@ring.send:20",), pytest.param(("2@ring.send:20", "1@reentry"), marks=pytest.mark.full),
+    *(pytest.param(rules, marks=pytest.mark.full) for rules in (
+        ("3@ring.send:20",), ("2@ring.send:20", "1@reentry"))),
     *(pytest.param(rules, marks=pytest.mark.nightly) for rules in (
         ("0@ring.send:20",), ("a2@ring.send:20",), ("1@staged:3",), ("3@put:20",), ("2@fence:25",),
         ("3@ring.send:20", "a3@repair"), ("1@stage:2", "c1@repair"))),

@@ -72,6 +72,7 @@ def undirected(graph: Any) -> scipy.sparse.csr_matrix:
     return found
 
 
+@pytest.mark.full
 def test_oracles_of_full_programs() -> None:
     """Law: pointer jumping has the components; triangles are the trace's sixth; a matching that
     takes each edge's ends or one of them, half of a maximum at least; a core is what peeling

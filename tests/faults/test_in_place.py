@@ -367,8 +367,9 @@ def test_who_goes_back_amid_a_change_of_another_node() -> None:
         assert found["cells"].tolist() == [160, 0, 0, 0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("kill", "kind"), [
-    pytest.param("1@safepoint:7", "rollback", marks=pytest.mark.full), ("c0@sum:7", "causal")])
+    ("1@safepoint:7", "rollback"), ("c0@sum:7", "causal")])
 def test_who_is_alone_on_a_node(kill: str, kind: str) -> None:
     """Slot 1 and the checksum rank have a node each; nobody else there sees a death."""
     result = run_on_nodes(HALVES, 2, "--interval", "0", "--kill", kill, in_turn=3)

@@ -377,8 +377,8 @@ print(comm.rank, *sorted(got))
 """
 
 
-@pytest.mark.parametrize("several", [False, pytest.param(True, marks=pytest.mark.full)],
-                         ids=["one node", "several"])
+@pytest.mark.full
+@pytest.mark.parametrize("several", [False, True], ids=["one node", "several"])
 def test_signals_that_are_the_programs(tmp_path: Path, several: bool) -> None:
     """Signals by which batch systems warn come to the slots, and to nobody else."""
     if several and why_not():

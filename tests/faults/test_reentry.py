@@ -210,11 +210,10 @@ def run_module(package: Path, *options: str) -> dict:
     return json.loads(stats.read_text())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", [
-    ("--interval", "0", "--kill", "1@time:0.06"), *(
-        pytest.param(options, marks=pytest.mark.full) for options in (
-            ("--policy", "rollback", "--kill", "0@time:0.13"),
-            ("--spares", "0", "--interval", "0", "--kill", "2@time:0.1"), ()))])
+    ("--interval", "0", "--kill", "1@time:0.06"), ("--policy", "rollback", "--kill", "0@time:0.13"),
+    ("--spares", "0", "--interval", "0", "--kill", "2@time:0.1"), ()])
 def test_a_module(package: Path, options: tuple[str, ...]) -> None:
     """Law: -m starts it as Python does, in each process and at each entry; killed at some time."""
     stats = run_module(package, *options)
@@ -285,6 +284,7 @@ win.Fence()
 """
 
 
+@pytest.mark.full
 def test_a_spare_imports_installed_packages_by_the_programs_path(tmp_path: Path) -> None:
     """Law: though the program has added to `sys.path`; what lies in the directories that it has
     added runs in slots alone, which have ranks."""

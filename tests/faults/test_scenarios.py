@@ -58,6 +58,7 @@ def test_five_successive_failures() -> None:
     assert kinds(result) == ["rollback"] * 5
 
 
+@pytest.mark.full
 def test_two_at_once_in_different_groups() -> None:
     result = run("stencil", "--interval", "0", "--group-size", "2", "--spares", "2", "--kill",
                  "0@fence:20", "--kill", "3@fence:20")

@@ -70,7 +70,7 @@ PLACES = ["checkpoint:3", "stage:3", "stagers.half:2", "staged:3"]
 
 
 @pytest.mark.parametrize(("place", "slot"), tiers(
-    itertools.product(PLACES, (0, 3)), quick=["stagers.half:2-3"],
+    itertools.product(PLACES, (0, 3)), plain=["stagers.half:2-3"],
     full=["staged:3-0"]))
 def test_a_slot_dies(place: str, slot: int) -> None:
     """Law: what is not committed is undone, and all read the version before."""
@@ -273,6 +273,7 @@ np.save(f"{sys.argv[1]}/x-{me}.npy", fw.entries.read("x"))
 """
 
 
+@pytest.mark.full
 def test_a_slot_waits_for_others_amid_a_version() -> None:
     """Law: slots may begin a version that another one is amid, also while a spare waits for that
     one to compute the parity of a vacant seat; that parity is right."""

@@ -149,7 +149,7 @@ def survey_on_nodes(*options: str, nodes: int, doomed: int = 0, spares: int = 2
 
 @pytest.mark.parametrize(("rule", "nodes"), tiers(
     [(rule, nodes) for rule in ("1", "2", "s0", "s1") for nodes in (2, 3)],
-    plain=["1-2"], full=["s1-3"]))
+    full=["1-2", "s1-3"]))
 def test_one_of_several_nodes_dies(rule: str, nodes: int) -> None:
     """Law: it is told once, in one order on all nodes, and nobody goes back."""
     job, result = survey_on_nodes("--kill", f"{rule}@survey.answer", nodes=nodes)

@@ -59,6 +59,7 @@ def test_a_causal_recovery_is_exact_by_its_trace(
         assert violation and "was not applied" in violation.text
 
 
+@pytest.mark.full
 def test_an_attempt_cut_short_is_judged_too(tmp_path: Path) -> None:
     """Law: a process that dies while it replays has said what from, and so has the next."""
     rules = [w for rule in ("1@put:30", "1@replay:9") for w in ("--kill", rule)]

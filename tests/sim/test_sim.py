@@ -42,7 +42,7 @@ NIGHTLY = [(1_000_000 + 100_000 * i, 1900) for i in range(5)]
 
 
 @pytest.mark.parametrize(("first", "count"), tiers(
-    [(0, 95), (100_000, 950), *NIGHTLY], plain=["0-95"], full=["100000-950"]))
+    [(0, 60), (100_000, 985), *NIGHTLY], plain=["0-60"], full=["100000-985"]))
 def test_jobs_that_a_number_draws(first: int, count: int) -> None:
     tally = Tally()
     for seed in range(first, first + count):
@@ -96,6 +96,7 @@ def test_a_run_is_repeated_exactly() -> None:
         assert theirs.stdout.strip() == str(mine), theirs.stderr
 
 
+@pytest.mark.full
 def test_a_death_beside_the_end_of_a_job_over_nodes() -> None:
     """Law: if one node ends the job while another one notices a death, the end counts: who has
     begun a round of repair waits there for nobody, and no round comes behind the end."""
@@ -112,6 +113,7 @@ def test_members_are_the_same_for_all_beside_a_death_of_a_checksum_rank() -> Non
         assert not outcome.wrong and outcome.status == 0, (seed, outcome)
 
 
+@pytest.mark.full
 def test_a_slot_dies_while_a_spare_computes_a_parity_from_it() -> None:
     """Law: blocks that the spare finds damaged then are mended in the repair. Before all have met
     there, members are at versions of their own, and none matches its checksums."""
@@ -142,6 +144,7 @@ def test_a_target_that_moves_on_while_a_slot_waits_there() -> None:
         assert not outcome.wrong and outcome.status == 0, (seed, outcome)
 
 
+@pytest.mark.full
 def test_a_failing_run_is_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: of many faults and steps those are left that the mistake needs."""
     monkeypatch.setattr(plan, "plan_seating", lambda now, whole=plan.plan_seating: (

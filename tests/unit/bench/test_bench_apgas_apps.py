@@ -63,6 +63,7 @@ def test_each_replacement_dies_in_its_turn() -> None:
     assert apgas_apps.kills(options, "kmeans", 0) == []
 
 
+@pytest.mark.plain
 def test_a_figure_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     seconds = dict.fromkeys(apgas_apps.ARMS, common.spread([1.0, 2.0]))

@@ -113,7 +113,7 @@ def noted(path: Path, count: int) -> turns.Launch:
     return lambda started: launching.run([sys.executable, "-c", LAUNCHER, *rank], 60, started)
 
 
-@pytest.mark.plain
+@pytest.mark.full
 def test_one_launch_at_a_time_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(turns, "START_S", 0.3)
     names = ["a", "b", "c"]

@@ -42,7 +42,7 @@ def test_a_figure_is_drawn(tmp_path: Path) -> None:
 
 
 @pytest.mark.plain
-@pytest.mark.parametrize("system", ["apgas", "futures"])
+@pytest.mark.parametrize("system", [pytest.param("apgas", marks=pytest.mark.full), "futures"])
 def test_a_killed_worker_is_answered_for(system: str) -> None:
     """Law: the program measures what it says: the victim is dead, and another process answers."""
     with apgas_peers.paths():

@@ -12,6 +12,8 @@ import pytest
 
 from ftrma.command import cli, completion
 
+pytestmark = pytest.mark.plain  # its tests take seconds
+
 pytest.importorskip("argcomplete")
 BIN = str(Path(sys.executable).parent)
 LIMIT_S = 20

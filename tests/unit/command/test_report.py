@@ -163,6 +163,7 @@ def test_a_run_without_anything(tmp_path: Path) -> None:
         Reader().feed((tmp_path / "page.html").read_text())
 
 
+@pytest.mark.plain
 def test_a_long_run_makes_a_small_page(tmp_path: Path) -> None:
     """Law: marks that fall together are drawn once."""
     many = [Checkpoint(v, "coordinated", 0.01, 9, 9, step=v, time=T + 2 + v)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from ftrma.fabric.clock import ahead_ns
 
 SLOW_S = 0.01
 
 
+@pytest.mark.plain
 def test_the_fastest_comparison_counts() -> None:
     """Law: answers that were long under way do not spoil it."""
     for ahead in (10**15, -(10**9)):

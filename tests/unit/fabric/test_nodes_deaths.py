@@ -20,6 +20,8 @@ from ftrma.fabric.nodes_mail import NodesMail
 from ftrma.host.errors import FtrmaError, Rollback
 from ftrma.native.mail import Mail
 
+pytestmark = pytest.mark.plain  # its tests take seconds
+
 
 def test_all_nodes_have_one_list_of_deaths(started: Callable[..., Job]) -> None:
     """Law: the list of each node is the root's, each death is there once, and those who wait on

@@ -215,6 +215,7 @@ def test_a_file_that_comes_late_is_read(
     later.join()
 
 
+@pytest.mark.plain
 def test_a_file_that_never_comes_is_an_error(pair: Nodes, ways: list[Files]) -> None:
     """Law: a read of what is not there ends in words, after the patience; then others are read."""
     ways[0].patience_s = 0.2

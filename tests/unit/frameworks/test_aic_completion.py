@@ -128,6 +128,7 @@ def test_a_snapshot_is_exact() -> None:
     assert finished  # some states have columns that stay
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("size", [1, 4])
 def test_the_error_reaches_the_noise(size: int) -> None:
     """Law: of a planted matrix the errors become as small as the noise, on all slots together."""

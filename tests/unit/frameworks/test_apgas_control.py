@@ -15,6 +15,8 @@ from placeprocesses import Ended, run_places
 from ftrma import apgas
 from ftrma.frameworks.apgas.runtime import current, run_at
 
+pytestmark = pytest.mark.plain  # its tests take seconds
+
 FINISHES = ("place0", "none")
 TOLD: list[Any] = []  # at the place that has appended it
 

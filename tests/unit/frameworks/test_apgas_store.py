@@ -16,6 +16,8 @@ from ftrma.frameworks.apgas import shelf, storepart, storerecovery, storetable
 from ftrma.frameworks.apgas.runtime import current, run_at
 from ftrma.host.errors import FtrmaError, NoRoom
 
+pytestmark = pytest.mark.plain  # its tests take seconds
+
 KILLED = Ended(signal.SIGKILL)
 MODULES = (shelf, storepart, storerecovery)
 

@@ -369,7 +369,8 @@ def play(seed: int, directory: Any, monkeypatch: Any, root_dies: bool,
 KINDS = [(False, 0, False), (True, 0, False), (True, 3, False), (True, 3, True)]
 
 
-@pytest.mark.parametrize(("root_dies", "relaunches", "loses"), KINDS,
+@pytest.mark.parametrize(("root_dies", "relaunches", "loses"),
+                         tiers(KINDS, plain=["True-3-False"], others="full"),
                          ids=["others", "root", "all", "files"])
 @pytest.mark.parametrize("block", tiers(range(12), plain=["0"], full=["1", "2"]))
 def test_histories(block: int, root_dies: bool, relaunches: int, loses: bool, tmp_path: Any,

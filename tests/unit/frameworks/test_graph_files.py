@@ -155,6 +155,7 @@ def test_files_are_refused(tmp_path: Path, name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.plain
 def test_a_long_metis_file(tmp_path: Path) -> None:
     """Law: it is known by its first lines, and refused if the others do not fit its head."""
     lines = [f"{(v - 1) % 30000 + 1} {(v + 1) % 30000 + 1}" for v in range(30000)]

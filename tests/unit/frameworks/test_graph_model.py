@@ -428,8 +428,7 @@ RULES: dict[str, tuple[Any, str, Callable[..., Any], int]] = {
 
 
 @pytest.mark.parametrize("rule", tiers(
-    RULES, plain=["logs stay until the checkpoint is committed",
-                  "messages emitted again go to whom they are for"], others="full"))
+    RULES, others="full"))
 def test_each_rule_is_needed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: left out, it shows."""
     *instead, seed = RULES[rule]

@@ -79,6 +79,7 @@ def test_arrays() -> None:
             data.load(pairs.astype(int), **wishes)
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("words", [False, True])
 def test_networkx(directed: bool, words: bool) -> None:

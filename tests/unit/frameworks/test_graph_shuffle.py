@@ -94,6 +94,7 @@ MAKES: list[Callable[[Graph], Graph]] = [
     lambda graph: graph, data.symmetric, simple, reverse, bipartite, both, data.relabel]
 
 
+@pytest.mark.plain
 @settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(16, 200),
        st.sampled_from(["text", "weights", "head", "mtx", "symmetric", "dimacs"]),
@@ -135,6 +136,7 @@ def test_parts_are_the_same(tmp_path_factory: pytest.TempPathFactory, seed: int,
             assert found[0] == whole.read_as and same(found[1], alone.part(partition, slot))
 
 
+@pytest.mark.plain
 @settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(2, 5), st.sampled_from(["text", "packed", "rmat"]))
 def test_what_all_edges_tell(tmp_path_factory: pytest.TempPathFactory, seed: int, slots: int,
@@ -241,6 +243,7 @@ ARRAYS = ["ends", "ends packed", "coo", "coo packed", "coo unweighted", "csr", "
 TABLES = ["parquet", "parquet one-based", "arrow"]
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("forms", [ARRAYS, TABLES], ids=["arrays", "tables"])
 @settings(deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 5), st.integers(1, 40), st.data(),

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from scipy.sparse import csgraph
+from tiers import tiers
 from tree import APPS
 
 from ftrma.frameworks.graph import phoenix_program, phoenix_runner, phoenix_slot, runner
@@ -426,8 +427,8 @@ WAYS += [(name, "cr") for name in ("counting", "colour", "core", "both")]
 
 @pytest.mark.plain
 @pytest.mark.parametrize(("name", "recovery"), [
-    pytest.param(*way, marks=[] if way[0] in ("bfs", "colour", "residual", "mirrored", "counting")
-                 else pytest.mark.nightly) for way in WAYS])
+    pytest.param(*way, marks=[] if way[0] in ("bfs", "colour", "mirrored") else pytest.mark.full
+                 if way[0] in ("residual", "counting") else pytest.mark.nightly) for way in WAYS])
 def test_every_failure_is_recovered(name: str, recovery: str) -> None:
     """Law: up to four failures, of no slot, several or all but one, at any place: right results, of
     both runs, with checkpoints and without."""
@@ -503,7 +504,8 @@ RULES: dict[str, tuple[str, Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", tiers(RULES, plain=["it is mended if nobody was lost"],
+                                       others="quick"))
 def test_each_rule_is_needed(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: left out, it shows."""
     name, instead, case = RULES[rule]

@@ -97,6 +97,7 @@ def test_what_ranks_have_left_waits_for_the_next_launch(tmp_path: Path) -> None:
     soon(lambda: not job.exists())
 
 
+@pytest.mark.plain
 def test_the_supervisors_directory_is_not_touched(tmp_path: Path) -> None:
     """Law: where a control file is the supervisor is, or was, and its job may be resumed."""
     job = tmp_path / "job"

@@ -29,6 +29,8 @@ from ftrma.launch import connections, ranklinks
 from ftrma.launch.job import Cause
 from ftrma.launch.ranklinks import RankLinks
 
+pytestmark = pytest.mark.plain  # its tests take seconds
+
 
 def test_address_survives_the_environment() -> None:
     """Law: parse(text) is the address."""

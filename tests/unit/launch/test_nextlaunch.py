@@ -78,6 +78,7 @@ def test_a_host_that_was_lost_before_is_not_taken_again() -> None:
     assert words == ["--host", "node1:6", "--map-by", "ppr:6:node"]
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize(("gone", "after", "kept"), [
     ({"node4"}, {}, "node1,node2,node3"),  # its group survives that
     ({"node1", "node2"}, {"node1": 2}, "node1,node3,node4"),

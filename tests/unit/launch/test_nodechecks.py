@@ -98,6 +98,7 @@ def test_one_host_is_none(tmp_path: Any) -> None:
     assert [verdict for _, verdict, _ in found] == ["FAIL"]
 
 
+@pytest.mark.plain
 def test_a_probe_measures_another() -> None:
     """Law: what is measured is a connection between probes that know the key, and is counted."""
     key, (here, there) = Key.make(), socket.socketpair()

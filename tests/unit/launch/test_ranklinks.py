@@ -41,6 +41,7 @@ def test_the_clock_of_the_supervisor_can_be_asked_for(board: Board) -> None:
     assert before < json.loads(answer[0])["ns"] < time.monotonic_ns()
 
 
+@pytest.mark.plain
 def test_a_death_alone_on_a_host_is_told_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: whoever lives is told of it, and how it said that it ends. Its node counts as lost,
     unless somebody finds its agent soon; that of one of several ranks does at once."""
@@ -177,6 +178,7 @@ def test_one_who_dies_reports_no_error(board: Board) -> None:
     board.until(lambda: board.board.ranks.owner is None)
 
 
+@pytest.mark.plain
 def test_one_rank_reports_the_error(board: Board) -> None:
     """Law: the first who asks may, also when it asks again; only its abort counts."""
     first, second = board.connect(0)[0], board.connect(1)[0]
@@ -263,6 +265,7 @@ def test_other_events_are_the_story(board: Board) -> None:
     assert json.loads(connection.recv(1000))["events"] == [NOTED]
 
 
+@pytest.mark.plain
 def test_who_does_not_answer_is_lost(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: hosts that answer the end are clean and not lost; those that do not are both."""
     monkeypatch.setitem(timeouts.chosen, "end", 0.2)

@@ -32,6 +32,8 @@ from ftrma.launch import agent as agent_process
 from ftrma.native import wire
 from ftrma.native.wire import Kind, MirrorKind
 
+pytestmark = pytest.mark.plain  # its tests take seconds
+
 WORD = struct.Struct("<QQ")  # struct ftrma_wire_word
 
 

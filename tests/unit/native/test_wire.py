@@ -417,6 +417,7 @@ def test_an_origin_is_told_and_does_not_try_for_ever(node: Node, user: User) -> 
 # ---- the process ----------------------------------------------------------------------------
 
 
+@pytest.mark.plain
 def test_an_idle_agent_costs_nothing() -> None:
     """Law: without requests an agent takes no time, and at most 20 MB of memory of its own; it
     has neither MPI nor NumPy in it."""

@@ -174,6 +174,7 @@ def test_many_strangers_keep_nobody_out(node: Node) -> None:
     served_before.close()
 
 
+@pytest.mark.plain
 def test_a_stranger_has_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: silence and half an answer end after a while, and the agent wakes up for it."""
     assert timeouts.STRANGER.s == 5.0

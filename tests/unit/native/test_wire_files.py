@@ -254,6 +254,7 @@ def test_more_than_there_is_memory_for(node: Node, asker: Asker) -> None:
     assert agent and agent.poll() is None
 
 
+@pytest.mark.plain
 def test_a_request_that_comes_again_does_no_harm(node: Node, asker: Asker) -> None:
     """Law: the agent that follows one that was killed answers as that one did, to requests that
     were answered and to those that it never saw; bytes stay, and are reached again."""

@@ -168,6 +168,7 @@ def test_what_is_not_acknowledged_is_sent_again(played: Played) -> None:
         Ack(1, 2, 0, 1), Ack(3, 1, 0, 9), Ack(4, 1, 7, 22), Ack(5, 2, 8, 30)]
 
 
+@pytest.mark.plain
 def test_replies_that_nobody_waits_for_are_passed_over(played: Played) -> None:
     """Law: a reply to an earlier request, a repeated one, and one under older roles do nothing."""
     user = played.user

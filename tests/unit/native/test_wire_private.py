@@ -13,6 +13,7 @@ from ftrma.native import wire
 from ftrma.native.wire import Unfinished, WireResult
 
 
+@pytest.mark.plain
 def test_what_a_dead_process_held_is_never_told() -> None:
     """Law: once the process is dead nobody learns a value from its part. What is put there is
     done, for a replay has it from the log; an atomic is done when there is memory again."""

@@ -19,6 +19,8 @@ from wirenode import slot as slot
 from ftrma.native import wire
 from ftrma.native.wire import Kind, Op, Type, Unfinished, Why, WireResult
 
+pytestmark = pytest.mark.plain  # its tests take seconds
+
 # ---- numbers --------------------------------------------------------------------------------
 
 

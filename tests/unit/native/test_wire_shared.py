@@ -13,6 +13,8 @@ from wirenode import engine as engine
 from ftrma.host.errors import FtrmaError
 from ftrma.native import wire
 
+pytestmark = pytest.mark.plain  # its tests take seconds
+
 SHARED, TARGET, HEAD_BYTES, FILE_BYTES = 9, 1, 64, 4096
 ARRIVED = 56  # a word in the head
 

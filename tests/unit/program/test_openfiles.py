@@ -50,7 +50,7 @@ def opened(path: Path) -> Iterator[tuple[Path, io.IOBase, str | bytes]]:
     yield path / "own", Shouting(open(path / "own", "wb")), "of a class of its own"  # noqa: SIM115
 
 
-@pytest.mark.plain
+@pytest.mark.full
 def test_all_that_was_written_is_with_the_kernel(
     files: OpenFiles, tmp_path: Path, told: list[str]
 ) -> None:
@@ -70,6 +70,7 @@ def test_all_that_was_written_is_with_the_kernel(
         file.close()
 
 
+@pytest.mark.plain
 def test_the_collector_is_asked_only_about_what_is_new(
     files: OpenFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

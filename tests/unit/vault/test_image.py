@@ -27,6 +27,8 @@ from ftrma.vault import image as images
 from ftrma.vault.group import rebuild_parity, rebuild_slot
 from ftrma.vault.vault import BLOCK, Vault
 
+pytestmark = pytest.mark.plain  # its tests take seconds
+
 UNEVEN = [1, 3 * BLOCK + 17, BLOCK, 20 * BLOCK, 2 * BLOCK - 1]
 
 

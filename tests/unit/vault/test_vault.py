@@ -45,6 +45,7 @@ def test_every_member_is_rebuilt_bit_exactly(make: Callable[..., Group], seed: i
             assert group.scrub(i) == 0
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("strength", [1, 2, 3])
 def test_every_pattern_of_losses_is_rebuilt(make: Callable[..., Group], strength: int) -> None:
     """Law: any m or fewer lost elements, members and parities, come back bit-exactly, at odd and

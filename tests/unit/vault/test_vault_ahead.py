@@ -69,6 +69,7 @@ def test_what_is_wanted_is_taken_and_no_more(vault: Vault, tmp_path: Path) -> No
     assert taken(path) <= 1999 + OTHER
 
 
+@pytest.mark.plain
 def test_a_checkpoint_may_come_at_any_time(tmp_path: Path) -> None:
     """Law: amid the taking, before it and behind it a checkpoint holds the bytes that it is given,
     and who closes a vault waits for its thread."""

@@ -73,9 +73,8 @@ def copy_of(vault: Path, path: Path) -> None:
     shutil.copyfile(vault, path)
 
 
-@pytest.mark.plain
-@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.full)],
-                         ids=["once", "twice"])
+@pytest.mark.full
+@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
 @pytest.mark.parametrize("in_steps", [False, True])
 def test_an_undo_that_is_killed_anywhere_is_finished_by_the_next(
     make: Callable[..., Group], tmp_path: Path, again: bool, in_steps: bool
