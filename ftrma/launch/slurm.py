@@ -20,8 +20,9 @@ from ..host import timeouts
 from . import slurmstart
 from .mpirun import HOSTS_FROM_OPTIONS, WHERE
 
-JOB, NODES, TASKS, STEP_TASKS = (
-    "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE", "SLURM_STEP_NUM_TASKS")
+JOB, NODES, STEP_TASKS = "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_STEP_NUM_TASKS"
+# In a step the former is about the step, whose nodes may be fewer than the allocation's.
+TASKS, CPUS = "SLURM_TASKS_PER_NODE", "SLURM_JOB_CPUS_PER_NODE"
 # Options and variables of users who tell the launcher themselves how to use Slurm.
 OWN = ("plm", "ras", "rsh")
 
@@ -64,9 +65,9 @@ def words_in_allocation(
 
 
 def slots_of_nodes() -> dict[str, int]:
-    """Return the number of tasks of each node of the surrounding allocation; empty if there is
-    none."""
-    listed, tasks = os.environ.get(NODES, ""), tasks_of_nodes(os.environ.get(TASKS, ""))
+    """Return the number of tasks of each node of the surrounding allocation, or of its CPUs if
+    that is not known; empty if there is no allocation."""
+    listed = os.environ.get(NODES, "")
     if JOB not in os.environ or not listed:
         return {}
     try:
@@ -74,12 +75,16 @@ def slots_of_nodes() -> dict[str, int]:
                                text=True, timeout=timeouts.HOST.s, check=True).stdout.split()
     except (OSError, subprocess.SubprocessError):
         return {}
-    return dict(zip(hosts, tasks, strict=True)) if len(hosts) == len(tasks) else {}
+    for name in (TASKS, CPUS):
+        numbers = numbers_of_nodes(os.environ.get(name, ""))
+        if len(numbers) == len(hosts):
+            return dict(zip(hosts, numbers, strict=True))
+    return {}
 
 
-def tasks_of_nodes(text: str) -> Sequence[int]:
-    """Read the number of tasks of each node from text such as ``2(x3),1``; empty if anything else
-    is in it. Pure."""
+def numbers_of_nodes(text: str) -> Sequence[int]:
+    """Read a number for each node from text such as ``2(x3),1``; empty if anything else is in it.
+    Pure."""
     found = [re.fullmatch(r"([1-9]\d*)(?:\(x([1-9]\d*)\))?", word) for word in text.split(",")]
     if not all(found):
         return []

@@ -24,7 +24,7 @@ HANDED = [*mpirun.HOSTS_FROM_OPTIONS, "--prtemca", "plm_ssh_agent", STARTER]
 @pytest.fixture
 def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of srun and scontrol: the latter knows n[1-3] alone."""
-    for name in [*mpirun.BATCH_SYSTEMS, slurm.STEP_TASKS, *(
+    for name in [*mpirun.BATCH_SYSTEMS, slurm.STEP_TASKS, slurm.CPUS, *(
             each for each in os.environ if each.startswith("PRTE_MCA_"))]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(mpirun, "default_hostfiles", list)
@@ -47,8 +47,16 @@ def allocation(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("text", "tasks"), [
     ("4", [4]), ("2(x3)", [2, 2, 2]), ("2(x2),1", [2, 2, 1]), ("", []), ("2(x0)", []), ("x", []),
     ("0", [])])
-def test_tasks_of_nodes(text: str, tasks: list[int]) -> None:
-    assert slurm.tasks_of_nodes(text) == tasks
+def test_numbers_of_nodes(text: str, tasks: list[int]) -> None:
+    assert slurm.numbers_of_nodes(text) == tasks
+
+
+@pytest.mark.usefixtures("allocation")
+@pytest.mark.parametrize("tasks", ["1", "2(x2)", ""])
+def test_in_a_step_of_fewer_nodes_cpus_count(tasks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(slurm.TASKS, tasks)
+    monkeypatch.setenv(slurm.CPUS, "8(x3)")
+    assert slurm.slots_of_nodes() == {"n1": 8, "n2": 8, "n3": 8}
 
 
 @pytest.mark.usefixtures("allocation")
