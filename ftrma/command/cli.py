@@ -308,6 +308,7 @@ def write_stats(file: str, stats: dict[str, Any]) -> None:
 def command_run(arguments: argparse.Namespace) -> int:
     if arguments.show_config:
         return show_configuration(arguments)
+    signals.keep_warnings()
     from ..launch import narration, resuming
 
     if arguments.resume and resuming.is_job(arguments.resume):

@@ -25,6 +25,10 @@ ASKABLE = tuple(number.name.removeprefix("SIG") for number in (
     signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, *ENDING[1:]))
 
 
+# Signals by which batch systems warn, as far as they have come before somebody handles them.
+_early: list[int] = []
+
+
 class Signalled(BaseException):
     """A signal asks this process to end; its one argument is the signal's number."""
 
@@ -37,6 +41,25 @@ def heed_ending() -> None:
     for number in ENDING:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, ask)
+
+
+def keep_warnings() -> None:
+    """Keep SIGUSR1 and SIGUSR2 for `kept_warnings`, unless they are ignored or handled already.
+
+    A batch system that warns of the end as soon as a job has begun would kill this process before
+    it has prepared the job.
+    """
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda number, _frame: _early.append(number))
+
+
+def kept_warnings() -> list[int]:
+    """Return the signals that have come since `keep_warnings`, each time they came, and forget
+    them."""
+    kept = _early[:]
+    del _early[:len(kept)]
+    return kept
 
 
 def would_end(pid: int, number: int) -> bool:

@@ -30,7 +30,7 @@ from ..host.errors import CATASTROPHE
 from ..host.key import Key
 from ..host.lock import lock_shared, share
 from ..host.outfile import tell
-from ..host.signals import ENDING
+from ..host.signals import ENDING, kept_warnings
 from ..machine.topology import Layout
 from ..native import job, loading
 from ..settings import killrules, timelimits
@@ -84,6 +84,13 @@ class Signals:
             self.watching = False
             raise EndAsked(self.asked)
 
+    def serve(self, ends: AskedEnds) -> None:
+        """Hand signals on to a job's ends from now on, and the named signal that has come before
+        there was a job."""
+        self.ends = ends
+        if self.asked and self.asked == self.named and ends.heed(self.asked):
+            self.asked = 0
+
     @contextlib.contextmanager
     def handled(self) -> Iterator[None]:
         """Handle the signals that ask for the end, during the block."""
@@ -96,6 +103,8 @@ class Signals:
         if self.named is not None:
             wanted[signal.Signals(self.named)] = self.__call__
         old = {number: signal.signal(number, handler) for number, handler in wanted.items()}
+        for number in kept_warnings():
+            wanted[signal.Signals(number)](number, None)
         try:
             yield
         finally:
@@ -148,7 +157,7 @@ def run(
         lock = lock_shared(directory)
         try:
             made = Job(directory, key, layout, options, program)
-            signals.ends = made.ends
+            signals.serve(made.ends)
             stats = os.path.abspath(stats) if stats else ""
             start = deadjobs.Start(settings.to_environment(options), program, os.getcwd(), stats,
                                    made.may_spread)
@@ -224,7 +233,7 @@ def resume(name: str, anew: Mapping[str, Any]) -> tuple[int, dict[str, Any], str
         made = Job(directory, key, options.layout(), options, start.program)
         finish_handover(made)
         signals = Signals(named(options))
-        signals.ends = made.ends
+        signals.serve(made.ends)
         with signals.handled():
             share(lock, directory)
             status, stats = CATASTROPHE, dict[str, Any]()

@@ -97,6 +97,19 @@ def test_the_job_ends_behind_a_checkpoint(job: Any, tmp_path: Path, expected: An
 
 
 @pytest.mark.full
+def test_a_warning_at_the_very_start(job: Any, tmp_path: Path, expected: Any) -> None:
+    """Law: a signal that comes as soon as ``ftrma run`` handles it, before there is a job, asks
+    for the end of the job as a later one does."""
+    asked = job("--signal", "USR1", nap="0.05")
+    status = Path(f"/proc/{asked.process.pid}/status")
+    bit = 1 << (signal.SIGUSR1 - 1)
+    while not int(status.read_text().split("SigCgt:")[1].split()[0], 16) & bit:
+        assert asked.process.poll() is None
+    asked.process.send_signal(signal.SIGUSR1)
+    assert_goes_on(asked, tmp_path, expected, "SIGUSR1")
+
+
+@pytest.mark.full
 def test_a_slot_dies_while_the_job_is_to_end(job: Any, tmp_path: Path, expected: Any) -> None:
     """Law: a death in the checkpoint of the end is repaired, and the job ends behind another one.
     """

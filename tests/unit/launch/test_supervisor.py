@@ -18,6 +18,7 @@ from ftrma.fabric.story import Relaunch
 from ftrma.host import timeouts
 from ftrma.host.errors import CATASTROPHE
 from ftrma.host.key import Key
+from ftrma.host.signals import keep_warnings, kept_warnings
 from ftrma.launch import (
     deadjobs,
     relaunch,
@@ -65,6 +66,31 @@ def test_a_warning_that_comes_late_ends_nothing(named: signal.Signals | None) ->
             pass
         ignored = {n for n in numbers if signal.getsignal(n) is signal.SIG_IGN}
         assert ignored == {signal.SIGUSR1, signal.SIGUSR2} | ({named} if named else set())
+    finally:
+        for number, handler in old.items():
+            signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("named", [None, signal.SIGUSR1])
+def test_a_warning_that_comes_early_is_kept(named: signal.Signals | None) -> None:
+    """Law: before there is a job, a warning ends nothing: it goes to the job's ends if it is the
+    named one, else to the program."""
+    heeded: list[int] = []
+    ends: Any = SimpleNamespace(heed=lambda number: not heeded.append(number))
+    numbers = (signal.SIGUSR1, signal.SIGUSR2)
+    old = {number: signal.signal(number, signal.SIG_DFL) for number in numbers}
+    try:
+        keep_warnings()
+        signal.raise_signal(signal.SIGUSR1)
+        made = Signals(named)
+        with made.handled():
+            signal.raise_signal(signal.SIGUSR2)
+            made.serve(ends)
+            with made.heeded():
+                pass
+        assert heeded == ([signal.SIGUSR1] if named else [])
+        assert made.forwarder.arrived == [*([] if named else [signal.SIGUSR1]), signal.SIGUSR2]
+        assert kept_warnings() == []
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
