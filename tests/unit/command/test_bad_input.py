@@ -1,110 +1,37 @@
 """Whatever is wrong with a command line, an environment or a file is one line, and status 2.
 
-Most commands run in this process; those with closed terminals, missing directories and pipes run
-as a user would start them. A case that takes long fails: bad input is refused and not worked on.
+Names of files, and rights to them, are in test_bad_files. Most commands run in this process; those
+with closed terminals, missing directories and pipes run as a user would start them.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import signal
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from badinput import (
+    BASE,
+    HUGE,
+    LIMIT_S,
+    MANY,
+    NAME,
+    PLAN,
+    SURROGATE,
+    one_line,
+    process,
+    refused,
+    words_of,
+)
+from badinput import here as here
 
 from ftrma.command import cli
 from ftrma.host.errors import FtrmaError
 from ftrma.launch import supervisor
 from ftrma.settings import options as settings
-
-LIMIT_S = 15  # none takes more than 4 s on two cores
-MANY = "9" * 400
-HUGE = "9" * 5000  # more digits than Python converts
-NAME = "n" * 300  # longer than a file's may be
-SURROGATE = "caf\udce9"  # a byte of the command line that is not UTF-8
-
-BASE = {"--machine": "tsubame2", "--ranks": "4000", "--checksums": "200"}
-PLAN = {"--machine": "tsubame2", "--ranks": "4000", "--memory": "2GiB", "--target-pcf": "1e-5",
-        "--mtbf": "36000"}
-
-
-class TooLong(BaseException):
-    """A command took longer than bad input may."""
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A directory with files of all kinds, an environment without options, a time limit."""
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("FTRMA_")]:
-        monkeypatch.delenv(name)
-    Path("app.py").write_text("raise SystemExit(0)\n")
-    Path("dir").mkdir()
-    os.mkfifo("fifo")
-    os.mkfifo("fifo.svg")
-    Path("link").symlink_to("link")
-    Path("link.svg").symlink_to("link.svg")
-    Path("empty").touch()
-    Path("file").write_text("x")
-
-    def handler(*_: object) -> None:
-        raise TooLong
-
-    old = signal.signal(signal.SIGALRM, handler)
-    signal.alarm(LIMIT_S)
-    yield
-    signal.alarm(0)
-    signal.signal(signal.SIGALRM, old)
-
-
-def refused(
-    capsys: pytest.CaptureFixture[str], words: list[str], *told: str, status: int = 2
-) -> str:
-    """Run a command that must be refused in one line, which contains what is told."""
-    with pytest.raises(SystemExit) as end:
-        cli.main(words)
-    said = capsys.readouterr()
-    assert (end.value.code, said.out) == (status, ""), said.err
-    _, error = re.fullmatch("(usage: .*\n)?(.*\n)", said.err).groups()  # type: ignore[union-attr]
-    return one_line(error, *told)
-
-
-def one_line(err: str, *told: str) -> str:
-    assert err.startswith("ftrma: error: ") and err.count("\n") == 1 and err.endswith("\n"), err
-    assert len(err) < 1300 and "Traceback" not in err and "Errno" not in err, err
-    for words in told:
-        assert shown(words) in err, err
-    return err
-
-
-def shown(value: str) -> str:
-    """A value as a line shows it: its beginning if it is long, no control characters."""
-    value = value.replace("\n", "\\n").replace("\0", "\\x00").replace("\udce9", "\\xe9")
-    return value if len(value) <= 100 else value[:90]
-
-
-def refused_as_process(
-    words: list[str], *told: str, status: int = 2, **more: object
-) -> subprocess.CompletedProcess[str]:
-    done = process(words, **more)
-    assert done.returncode == status, done.stderr
-    one_line(done.stderr, *told)
-    return done
-
-
-def process(words: list[str], **more: object) -> subprocess.CompletedProcess[str]:
-    """Run a command as a user does, with a time limit."""
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
-    return subprocess.run(  # type: ignore[call-overload, no-any-return]
-        [str(Path(sys.executable).with_name("ftrma")), *words],
-        text=True, timeout=LIMIT_S, **{**options, **more},
-    )
-
 
 # ---- ftrma run: values ----------------------------------------------------------------------
 
@@ -253,108 +180,6 @@ def test_launcher_options_are_taken(words: list[str]) -> None:
     assert cli.prepare(arguments).mpirun == words[-1].removeprefix("--mpirun=")
 
 
-# ---- files ----------------------------------------------------------------------------------
-
-NO_FILES = ["dir", "fifo", "link", "none", NAME, "/dev/zero", "/dev/full", "none/x", "file/x",
-            "a\0b", "a\nb", SURROGATE, "x" * 6000, "/dev/fd/987", "socket"]
-FILE_OPTIONS = {
-    "script": ["run", "-n", "2", "{}"],
-    "--topology": ["run", "-n", "2", "--topology", "{}", "app.py"],
-    "check": ["check", "{}"],
-    "--machine": ["reliability", "--machine", "{}", "--ranks", "4", "--checksums", "2"],
-    "plan --machine": ["plan", "--machine", "{}", "--ranks", "4", "--memory", "1G", "--target-pcf",
-                       "1e-3"],
-    "--fit": ["reliability", "--fit", "{}"],
-}
-
-
-@pytest.mark.parametrize("option", FILE_OPTIONS)
-@pytest.mark.parametrize("name", NO_FILES, ids=[n[:20].replace("\0", "0") for n in NO_FILES])
-def test_input_files(capsys: pytest.CaptureFixture[str], option: str, name: str) -> None:
-    """Law: what is no regular file is told by its name, without waiting for anything."""
-    with socket.socket(socket.AF_UNIX) as there:
-        there.bind("socket")
-        refused(capsys, [word.format(name) for word in FILE_OPTIONS[option]], name)
-
-
-@pytest.mark.parametrize("option", list(FILE_OPTIONS)[1:])
-def test_files_without_end(capsys: pytest.CaptureFixture[str], option: str) -> None:
-    """Law: a file that is too large is not read, nor what only looks like one."""
-    refused(capsys, [w.format("/proc/self/mem") for w in FILE_OPTIONS[option]], "/proc/self/mem")
-    with open("large", "wb") as file:
-        file.truncate(1 << 42)
-    refused(capsys, [w.format("large") for w in FILE_OPTIONS[option]], "large", "too large")
-
-
-@pytest.mark.plain
-@pytest.mark.parametrize("option", list(FILE_OPTIONS)[1:])
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"\0" * 100, b"\xff\xfea\0=\0", b"\xfe\xff\0a", b"\xef\xbb\xbf", b"\xff" * 9,
-     b"[" * 99999, b"a.b" * 5000 + b"=1", b"x = 0x" + b"f" * 9999, b"x = " + b"9" * 9999,
-     b"x" * 5_000_000,     b"{" * 9999, b'"' * 9999, b"\n" * 9999 + b"x", b"a." * 20000 + b"a = 1",
-     b"".join(b"k%d = 1\n" % i for i in range(50_000))],
-    ids=range(16),
-)
-def test_contents_of_no_sense(
-    capsys: pytest.CaptureFixture[str], option: str, content: bytes
-) -> None:
-    """Law: the file is told, at once, whatever is in it."""
-    Path("odd").write_bytes(content)
-    refused(capsys, [w.format("odd") for w in FILE_OPTIONS[option]], "odd")
-
-
-@pytest.mark.parametrize("flag", ["--stats", "--trace"])
-@pytest.mark.parametrize("name", ["dir", "link", "none/x", "file/x", NAME, "a\0b", "x" * 6000, "."])
-def test_output_files_of_run(capsys: pytest.CaptureFixture[str], flag: str, name: str) -> None:
-    """Law: before the job starts, option, name and reason are told."""
-    refused(capsys, ["run", "-n", "2", flag, name, "app.py"], flag, name)
-
-
-@pytest.mark.parametrize("name", ["dir/.svg", "link.svg", "none/x.svg", "file/x.svg", f"{NAME}.svg",
-                                  "a\0b.svg", "x.gif", "x", ".svg", "dir"])
-def test_output_files_of_reliability(capsys: pytest.CaptureFixture[str], name: str) -> None:
-    words = ["reliability", *(word for pair in BASE.items() for word in pair), "--plot", name]
-    refused(capsys, words, "--plot", name)
-
-
-def test_two_outputs_in_one_file(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("alias").symlink_to("out")
-    words = ["run", "-n", "2", "--stats", "out", "--trace", "alias", "app.py"]
-    refused(capsys, words, "--stats out")
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a link of another user's")
-def test_a_strangers_link(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("theirs").symlink_to("file")
-    os.lchown("theirs", 65534, 65534)
-    for flag in ("--stats", "--trace"):
-        refused(capsys, ["run", "-n", "2", flag, "theirs", "app.py"], "a link of user 65534")
-
-
-@pytest.mark.plain
-@pytest.mark.skipif(not os.path.exists("/usr/bin/setpriv"), reason="needs setpriv")
-@pytest.mark.skipif(os.geteuid() != 0, reason="the user's part is played by a child of root's")
-def test_files_without_permission(tmp_path: Path) -> None:
-    """Law: what a user may not read or write is told (the interpreter must be readable to all)."""
-    for path in [tmp_path, *tmp_path.parents]:
-        if not path.stat().st_mode & 1:
-            path.chmod(path.stat().st_mode | 0o011)
-    Path("secret").write_text("x")
-    Path("secret").chmod(0)
-    user = ["/usr/bin/setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
-            str(Path(sys.executable).with_name("ftrma"))]
-    probe = subprocess.run([*user, "--version"], capture_output=True, timeout=LIMIT_S)
-    if probe.returncode:
-        pytest.skip("another user cannot run this Python")
-    for words in (["run", "-n", "2", "secret"], ["check", "secret"],
-                  ["reliability", "--fit", "secret"],
-                  ["run", "-n", "2", "--stats", "secret", "app.py"]):
-        done = subprocess.run([*user, *words], capture_output=True, text=True, timeout=LIMIT_S)
-        assert done.returncode == 2
-        one_line(done.stderr, "secret", "ermission")
-
-
 # ---- ftrma reliability and plan -------------------------------------------------------------
 
 NOT_COUNTS = ["", "0", "-1", "1.5", "1e3", "nan", "inf", MANY, HUGE, "x", "1\n", SURROGATE]
@@ -389,11 +214,6 @@ def test_values_of_reliability(capsys: pytest.CaptureFixture[str], flag: str, va
 def test_values_of_plan(capsys: pytest.CaptureFixture[str], flag: str, value: str) -> None:
     refused(capsys, ["plan", *words_of({**PLAN, flag: value})], flag.lstrip("-"),
             value.strip() or "''")
-
-
-def words_of(values: dict[str, str]) -> list[str]:
-    return [word for flag, value in values.items()
-            for word in ([f"{flag}={value}"] if value else [flag, ""])]
 
 
 @pytest.mark.parametrize(
