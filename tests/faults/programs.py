@@ -111,3 +111,12 @@ def kinds(result: Result) -> list[str]:
     for recovery in result.stats["recoveries"]:
         print(f"{recovery['kind']} of slots {recovery['slots']}: {recovery['reason']}")
     return [recovery["kind"] for recovery in result.stats["recoveries"]]
+
+
+def assert_replaced(result: Result, *kills: str) -> None:
+    """These died, at these places, and nobody was launched again."""
+    roles = {"c": "checksum", "s": "spare"}
+    died = sorted((roles.get(kill[0], "slot"), int(kill.partition("@")[0].lstrip("cs")),
+                   kill.partition("@")[2].partition(":")[0]) for kill in kills)
+    assert deaths(result) == died, result
+    assert "relaunch" not in kinds(result), result
