@@ -10,17 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz.h"
 #include "graph.h"
-
-static uint64_t rng_state;
-
-static size_t below(size_t limit)
-{
-    rng_state ^= rng_state << 13;
-    rng_state ^= rng_state >> 7;
-    rng_state ^= rng_state << 17;
-    return (size_t)((rng_state * 0x2545F4914F6CDD1Du >> 11) % limit);
-}
 
 static const char *const words[] = {
     "0", "1", "7", "42", " ", " ", "\t", ",", "\n", "\n", "\r\n", "\r", "#", "%", "-", "+", ".",
@@ -33,7 +24,7 @@ int main(int argc, char **argv)
 {
     if (argc != 3)
         return 2;
-    rng_state = strtoull(argv[1], NULL, 0) * 2 + 1;
+    seed(argv[1]);
     for (unsigned long i = strtoul(argv[2], NULL, 0); i; i--) {
         char text[4096];
         size_t size = 0, lines = 1;

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "agent_state.h"
+#include "fuzz.h"
 #include "message.h"
 #include "mirror.h"
 #include "retransmit.h"
@@ -37,27 +38,8 @@ enum { WHOLE, PLAIN, RAISED, PRIVATE };
 enum { LIFE = 400 }; /* messages to one ledger, or one origin */
 #define GUARD 0x5A
 
-static uint64_t rng_state;
 static const char *engine; /* each one that is registered, in turn */
 static unsigned long done; /* messages so far, for who looks for the one that did it */
-
-static uint64_t any(void)
-{
-    rng_state ^= rng_state << 13;
-    rng_state ^= rng_state >> 7;
-    rng_state ^= rng_state << 17;
-    return rng_state * 0x2545F4914F6CDD1Du;
-}
-
-static size_t below(size_t limit)
-{
-    return (size_t)((any() >> 11) % limit);
-}
-
-static int one_in(size_t n)
-{
-    return below(n) == 0;
-}
 
 static void expect(int holds, const char *law)
 {
@@ -590,7 +572,7 @@ int main(int argc, char **argv)
 {
     if (argc != 4 || snprintf(directory, sizeof directory, "%s", argv[1]) >= (int)sizeof directory)
         return 2;
-    rng_state = strtoull(argv[2], NULL, 0) * 2 + 1;
+    seed(argv[2]);
     unsigned long messages = strtoul(argv[3], NULL, 0);
     for (size_t turn = 0; done < messages; turn++) {
         if (!(engine = ftrma_engine_name(turn)))
