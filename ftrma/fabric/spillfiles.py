@@ -107,7 +107,10 @@ class SavedArray(NamedTuple):
 
 
 def arrays_of(record: Mapping[str, Any]) -> list[SavedArray]:
-    """List the arrays that are in a checkpoint, according to its record (`program.session`)."""
+    """List the arrays that are in a checkpoint, according to its record.
+
+    `program.checkpoint_contents` makes the records.
+    """
     import numpy as np
 
     found = [SavedArray(("window", number), f"window {number}", np.dtype("u1"), (size_bytes,))

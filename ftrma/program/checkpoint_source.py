@@ -18,7 +18,7 @@ class CheckpointSource:
     Args:
         slot: the slot whose checkpoint it is.
         vault: the vault that has its bytes.
-        record: the record that describes them, as `Session` has made it.
+        record: the record that describes them, as `checkpoint_contents` has made it.
     """
 
     def __init__(self, slot: Slot, vault: Vault, record: dict[str, Any]) -> None:

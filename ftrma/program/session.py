@@ -33,6 +33,7 @@ from ..protocol.restoring import check_own_vault
 from ..settings import options as settings
 from ..vault.vault import Region, Vault
 from . import deathmail, imports
+from .checkpoint_contents import contents, sizes_bytes
 from .checkpoint_source import CheckpointSource
 from .entries import EntryStore, size_of
 from .notices import Notices
@@ -376,16 +377,8 @@ class Session:
 
     # -- checkpoints --------------------------------------------------------------------------
 
-    def _sizes_bytes(self) -> list[int]:
-        """Return the size of each thing that is protected; those of pickled fields are
-        estimates."""
-        arrays = [
-            getattr(getattr(s, f), "nbytes", 64) for s in self.states.values() for f in s._fields
-        ]
-        return arrays + [w.size_bytes for w in logs.windows()]
-
     def _size_bytes(self) -> int:
-        return sum(self._sizes_bytes())
+        return sum(sizes_bytes(self.states))
 
     def preallocate(self) -> None:
         """Allocate memory for the first checkpoint while the program computes.
@@ -395,30 +388,17 @@ class Session:
         """
         if self.vault and self.policy.interval != "never":
             forms = self.entries.forms().values()
-            sizes_bytes = self._sizes_bytes() + [size_of(form) for form in forms]
-            preallocate(self.view, self.vault, sizes_bytes)
+            each_bytes = sizes_bytes(self.states) + [size_of(form) for form in forms]
+            preallocate(self.view, self.vault, each_bytes)
 
     def _protected(self, *, alone: bool = False) -> tuple[list[Region], dict[str, Any]]:
-        """Return the regions that a checkpoint holds, and the record that describes them.
+        """Return the contents of a checkpoint that is taken now.
 
         Args:
             alone: for a demand checkpoint, which does not contain a framework's entries.
         """
-        regions = [] if alone else self.entries.regions(self.view.words.committed)
-        record: dict[str, Any] = {"states": {}, "windows": {}, "ordinal": self.ordinal,
-                                  "step": self.steps_before + self.ordinal,
-                                  "entries": {} if alone else self.entries.forms()}
-        found = logs.windows()
-        for window, counters in zip(found, logs.window_counters(), strict=True):
-            record["windows"][window.ordinal] = (window.size_bytes, counters)
-            if window.size_bytes:
-                key = ("window", window.ordinal)
-                regions.append(Region(key, window.address, window.size_bytes))
-        for name, state in self.states.items():
-            arrays, record["states"][name] = state._save()
-            regions += [Region(key, a.ctypes.data, a.nbytes) for key, a in arrays.items()]
-        record["counters"] = logs.counters_save()
-        return regions, record
+        return contents(self.states, self.ordinal, self.steps_before + self.ordinal,
+                        self.view.words.committed, None if alone else self.entries)
 
     def _protected_now(self) -> tuple[list[Region], dict[str, Any]]:
         """Return regions and record for a checkpoint whose part this slot stages alone."""
