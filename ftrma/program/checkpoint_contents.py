@@ -32,9 +32,9 @@ def contents(
         committed: the committed version.
         entries: a framework's; None for a demand checkpoint, which does not contain them.
     """
-    regions = entries.regions(committed) if entries else []
+    regions = [] if entries is None else entries.regions(committed)
     record: dict[str, Any] = {"states": {}, "windows": {}, "ordinal": ordinal, "step": step,
-                              "entries": entries.forms() if entries else {}}
+                              "entries": {} if entries is None else entries.forms()}
     found = logs.windows()
     for window, counters in zip(found, logs.window_counters(), strict=True):
         record["windows"][window.ordinal] = (window.size_bytes, counters)
