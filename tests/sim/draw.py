@@ -95,7 +95,7 @@ FOCUSED: dict[str, tuple[Harm, dict[str, Any]]] = {
     "starts": (Harm(("place",), ("slot",), ("start", "reentry"), places_too=True), {
         "spares": 4, "nodes": 1, "alone": False, "policy": "auto"}),
     "ends": (Harm(("place",), ("slot",), ("end",), places_too=True), {
-        "spares": 3, "nodes": 1, "steps": 4}),
+        "spares": 3, "nodes": 1, "steps": 1}),
     "ends of nodes": (Harm(("place",), ("slot",), ("end",), places_too=True), {
         "spares": 3, "nodes": 2, "steps": 2}),
     "pairs": (Harm(("kill",), ("slot", "checksum"), chained=True, within=(12, 100)), {

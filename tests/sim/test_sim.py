@@ -182,7 +182,7 @@ def test_planted_mistakes_apply(mistake: planted.Plant) -> None:
     [pytest.param(each, id=each.name) for each in planted.PLANTS if not each.missed],
     full=["one spare for two roles"]))
 def test_planted_mistakes_are_found(mistake: planted.Plant, tmp_path: Path) -> None:
-    """Law: among the drawn runs one fails, of so many as a minute or two are enough for."""
+    """Law: among the drawn runs one fails, of so many as some minutes are enough for."""
     assert planted.hunt(mistake, tmp_path), "no run has failed"
 
 
