@@ -194,9 +194,8 @@ def starting_agent(words: Sequence[str]) -> list[str] | None:
     known."""
     if any(name.startswith("PRTE_MCA_plm") for name in os.environ):
         return None
-    known = [i for i, word in enumerate(words[:-1]) if words[i:i + 2] == ["plm", "ssh"]]
-    said = [i for i, word in enumerate(words) if "plm" in word or "rsh" in word]
-    said = [i for i in said if i not in known]
+    said = [i for i, word in enumerate(words) if ("plm" in word or "rsh" in word)
+            and [*words[i:i + 2]] != ["plm", "ssh"]]
     if not said:
         return next(([found, *more] for name, *more in USUAL_AGENTS
                      if (found := shutil.which(name))), None)

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 from ..host import timeouts
 from . import slurmstart
+from .fewerhosts import shares
 from .mpirun import HOSTS_FROM_OPTIONS, WHERE
 
 JOB, NODES, STEP_TASKS = "SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_STEP_NUM_TASKS"
@@ -38,8 +39,8 @@ def words_in_allocation(
     Args:
         words: the launcher's options.
         processes: number of processes of the job.
-        oversubscribe: whether hosts may have more processes than Slurm gives them tasks; then each
-            takes an equal share of those beyond.
+        oversubscribe: whether hosts may have more processes than Slurm gives them tasks; then they
+            take those beyond in proportion to their tasks.
 
     Raises:
         ValueError: Slurm has started this process several times, as tasks of one step.
@@ -57,8 +58,8 @@ def words_in_allocation(
     if not slots:
         return words
     if not {word.split("=")[0] for word in words} & WHERE:
-        while oversubscribe and sum(slots.values()) < processes:
-            slots[min(slots, key=slots.__getitem__)] += 1
+        if oversubscribe and sum(slots.values()) < processes:
+            slots = shares(slots, processes)
         words = [*words, "--host", ",".join(f"{host}:{count}" for host, count in slots.items())]
     starter = shlex.join([sys.executable, "-I", slurmstart.__file__])
     return [*words, *HOSTS_FROM_OPTIONS, "--prtemca", "plm_ssh_agent", starter]

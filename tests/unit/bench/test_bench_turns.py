@@ -14,8 +14,8 @@ sys.path.insert(0, str(ROOT))
 
 from bench import ft, launching, sides, turns
 
-# A launcher with one rank, which notes the time while it goes on; the launcher is never stopped.
-# As launchers do, it ends its rank when it is to end.
+# A launcher with one rank, which notes the time while it goes on. The launcher itself is never
+# stopped; SIGTERM makes it end its rank.
 LAUNCHER = """
 import signal, subprocess, sys
 rank = subprocess.Popen(sys.argv[1:])

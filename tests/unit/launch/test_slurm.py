@@ -62,7 +62,7 @@ def test_in_a_step_of_fewer_nodes_cpus_count(tasks: str, monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("allocation")
 @pytest.mark.parametrize(("words", "processes", "oversubscribe", "expected"), [
     ("", 5, True, "--host n1:2,n2:2,n3:1"),
-    ("", 8, True, "--host n1:3,n2:3,n3:2"),
+    ("", 8, True, "--host n1:4,n2:3,n3:1"),
     ("", 8, False, "--host n1:2,n2:2,n3:1"),
     ("--map-by node", 3, True, "--map-by node --host n1:2,n2:2,n3:1"),
     ("-H n1:4,n3:4", 8, True, "-H n1:4,n3:4"),
