@@ -408,6 +408,7 @@ def say(text: str) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
+        _discard(1)  # the text is still in Python's buffer: a later flush would be told again
         raise _refusal(error.errno or 0, f"cannot write the output: {error.strerror}") from None
 
 
@@ -445,6 +446,11 @@ def close_terminal(status: int) -> int:
             if fd == 1 and not isinstance(error, BrokenPipeError):
                 tell(f"error: cannot write the output: {getattr(error, 'strerror', error)}")
                 status = status or 1
-            with open(os.devnull, "w") as null:
-                os.dup2(null.fileno(), fd)
+            _discard(fd)
     return status
+
+
+def _discard(fd: int) -> None:
+    """Send to /dev/null whatever is still written to a descriptor."""
+    with open(os.devnull, "w") as null:
+        os.dup2(null.fileno(), fd)

@@ -408,9 +408,13 @@ def test_closed_terminals(closed: str, words: list[str], status: int) -> None:
 
 
 @pytest.mark.plain
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", [TABLE, ["--version"]])
-def test_a_full_disk_under_stdout(words: list[str]) -> None:
-    """Law: a result that is lost is told, with status 1."""
+def test_a_full_disk_under_stdout(
+    words: list[str], unbuffered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: a result that is lost is told once, with status 1, however Python buffers it."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     done = in_shell(words, "> /dev/full")
     assert done.returncode == 1
     one_line(done.stderr, "cannot write the output: No space left on device")
