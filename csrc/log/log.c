@@ -124,9 +124,11 @@ static void run_over(void)
 /* Copy a payload as ftrma_copy_past does. Returns its sum. */
 static uint64_t copy(char *to, const char *from, size_t n, char *also, int both)
 {
+    if (n <= FTRMA_SUM_SHORT)
+        return ftrma_sum_short(from, n, to, also);
     uint32_t crc = 0;
-    ftrma_copy_past(to, from, n, also, both, n > FTRMA_SUM_SHORT ? &crc : NULL);
-    return n > FTRMA_SUM_SHORT ? crc : ftrma_payload_sum(to, n);
+    ftrma_copy_past(to, from, n, also, both, &crc);
+    return crc;
 }
 
 void ftrma_log_append(int log, const struct ftrma_record *record, const void *payload, size_t bytes,

@@ -24,19 +24,35 @@ static inline uint64_t ftrma_fold(uint64_t a, uint64_t b)
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
+/* Sum n <= FTRMA_SUM_SHORT bytes in the pass that copies them to `to` and `also`, unless those are
+   NULL. */
+static inline uint64_t ftrma_sum_short(const char *from, size_t n, char *to, char *also)
+{
+    uint64_t sum = 0, word;
+    size_t at = 0;
+    for (; n - at >= sizeof word; at += sizeof word) {
+        memcpy(&word, from + at, sizeof word);
+        if (to)
+            memcpy(to + at, &word, sizeof word);
+        if (also)
+            memcpy(also + at, &word, sizeof word);
+        sum = ftrma_mix(sum, word);
+    }
+    if (at == n)
+        return sum;
+    word = 0;
+    memcpy(&word, from + at, n - at);
+    if (to)
+        memcpy(to + at, &word, n - at);
+    if (also)
+        memcpy(also + at, &word, n - at);
+    return ftrma_mix(sum, word);
+}
+
 /* The sum of a payload; ftrma_crc32c is 0 at its beginning. */
 static inline uint64_t ftrma_payload_sum(const char *bytes, size_t n)
 {
-    if (n > FTRMA_SUM_SHORT)
-        return ftrma_crc32c(0, bytes, n);
-    uint64_t sum = 0, word;
-    for (; n >= sizeof word; n -= sizeof word, bytes += sizeof word) {
-        memcpy(&word, bytes, sizeof word);
-        sum = ftrma_mix(sum, word);
-    }
-    word = 0;
-    memcpy(&word, bytes, n);
-    return n ? ftrma_mix(sum, word) : sum;
+    return n > FTRMA_SUM_SHORT ? ftrma_crc32c(0, bytes, n) : ftrma_sum_short(bytes, n, NULL, NULL);
 }
 
 /* The sum of a record: of all fields except clock and number, and `order`, which is the sum of
