@@ -83,6 +83,7 @@ def run_job(
     env: Mapping[str, str] | None = None,
     stdin: str = "",
     patience_s: float = 0.0,
+    inside: Sequence[str] = (),
 ) -> Result:
     """Run a program protected.
 
@@ -95,8 +96,10 @@ def run_job(
         env: additions to the environment.
         stdin: what comes by a pipe, a page at most.
         patience_s: that its processes get to end after it.
+        inside: words of a command that runs ``ftrma run``.
     """
-    return _run(lambda stats: [FTRMA, "run", "-n", str(n), "--stats", str(stats), *options],
+    return _run(lambda stats: [*inside, FTRMA, "run", "-n", str(n), "--stats", str(stats),
+                               *options],
                 script, args, timeout, env or {}, stdin, patience_s)
 
 

@@ -8,7 +8,8 @@ through a pipe.
 New PID, IPC and mount namespaces shut the nodes against each other: a node has processes of its
 own, numbered from 1, and its own /proc, /dev/shm and /tmp. The latter two stay from one launch to
 the next as a node's do (`shared_of`, `tmp_of`). The root file system is read-only there, but for
-the job's directory, which stands for a shared file system (`jobs.FILES`). The network is common.
+the job's directory, which stands for a shared file system (`jobs.FILES`). The network is common,
+unless `nodenets` has made others.
 Each node's monotonic clock began at another time.
 `test_honest_nodes` looks at what processes really reach.
 
@@ -81,9 +82,11 @@ become() { # COMMAND: make this the node, and run it there
 
 IFS=: read -ra files <<< "$FILES"
 first=$(cat "$0.first" 2>/dev/null)
+network=$(sed -n "s/^$host //p" "$0.networks" 2>/dev/null) # a process in it
 node_is=$(declare -f common become; declare -p host node installed files first python init)
-exec setsid env -i PATH="$PATH" HOME="$HOME" MARK="$MARK" ONE_THREAD unshare SPACES \
-    --monotonic "$skew" --boottime "$skew" \
+exec setsid ${network:+nsenter -t $network -n} \
+    env -i PATH="$PATH" HOME="$HOME" MARK="$MARK" ONE_THREAD \
+    unshare SPACES --monotonic "$skew" --boottime "$skew" \
     bash -c "$node_is; become \"\$*\"" bash "$@" > >(exec cat) 2>&1
 """.replace("FILES", FILES).replace("MARK", MARK).replace("SPACES", " ".join(SPACES)).replace(
     "ONE_THREAD", " ".join(f"{name}={value}" for name, value in ONE_THREAD.items()))
@@ -172,28 +175,30 @@ def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
                  nodes: Sequence[str] = NODES, args: Sequence[str] = (), tidy: bool = True,
                  files: Path | None = None, in_turn: int = 0, by_rank: bool = True,
                  per_node: int = PER_NODE, env: Mapping[str, str] | None = None,
-                 relays: bool = True, slots: Sequence[int] = ()) -> Result:
+                 relays: bool = True, slots: Sequence[int] = (),
+                 inside: Sequence[str] = (), words: str = "", late: bool = False) -> Result:
     """Run a program protected, on emulated nodes; skips the test where that is not permitted.
 
     On the first `in_turn` nodes ranks go in turn, where that is given; else `per_node` to each, or
     as many as its `slots`. Roles are seated in the order of ranks, so that tests know who is where,
     unless `by_rank` is false.
 
-    Unless `tidy` is false, nothing may be left on them, not even for a moment. `files` is a
-    directory that they have in common, beside that of the program and its results. `env` is added
-    to the environment of the ranks.
+    Unless `tidy` is false, nothing may be left on them, not even for a moment, or with `late` for
+    START_S. `files` is a directory that they have in common, beside that of the program and its
+    results. `env` is added to the environment of the ranks, `words` to the launcher's options.
+    `inside` as in `run_job`.
     """
     if why_not():
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
     nodes = nodes[: in_turn or len(slots) or None]
-    words = launcher_options(nodes, 16 if in_turn else per_node, in_turn=bool(in_turn),
-                             relays=relays, slots=slots)
-    words = " ".join([words, *(f"-x {name}={value}" for name, value in (env or {}).items())])
+    here = launcher_options(nodes, 16 if in_turn else per_node, in_turn=bool(in_turn),
+                            relays=relays, slots=slots)
+    words = " ".join([here, words, *(f"-x {name}={value}" for name, value in (env or {}).items())])
     if by_rank:
         options = ("--aware", "none", *options)
     result = run_job(script, n, "--mpirun", words, *options, args=args,
                      timeout=timeout, env={FILES: str(files)} if files else {},
-                     patience_s=0.0 if tidy else START_S)
+                     patience_s=0.0 if tidy and not late else START_S, inside=inside)
     left = [f"{node}: {p.relative_to(home_of(node))}" for node in nodes for p in left_on(node)]
     remove(home_of(node) for node in nodes)
     assert not (tidy and left), f"files left on nodes: {left}\n{result}"

@@ -25,8 +25,9 @@ Void, and so in no cell:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import pytest
 from jobs import Result
@@ -136,9 +137,19 @@ def cells() -> Iterator[Cell]:
                     yield Cell(role, place, where, m, program)
 
 
-def pairwise(rows: list[Cell]) -> list[Cell]:
+class Row(Protocol):
+    """A row of some matrix."""
+
+    def pairs(self) -> set[tuple[str, str]]:
+        """The pairs of values that meet in it."""
+
+
+R = TypeVar("R", bound=Row)
+
+
+def pairwise(rows: Sequence[R]) -> list[R]:
     """Some rows in which all pairs of all rows are, chosen greedily and always the same."""
-    left = set().union(*(row.pairs() for row in rows))
+    left = set[tuple[str, str]]().union(*(row.pairs() for row in rows))
     chosen = []
     while left:
         best = max(rows, key=lambda row: len(row.pairs() & left))
