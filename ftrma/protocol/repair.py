@@ -168,9 +168,11 @@ def outcome(now: RepairRound) -> Repaired:
     view, progress = now.view, now.progress
     gathered, seated, restored = (
         now.met_s[p] for p in (Phase.GATHERED, Phase.SEATED, Phase.RESTORED))
-    seconds = (job.now_ns() - view.words.death_ns) / 1e9
+    since = time.monotonic() - gathered
+    # The death of a lost node's last process may be noticed at the end of the repair.
+    seconds = max((job.now_ns() - view.words.death_ns) / 1e9, since)
     phases = Phases(
-        detect=max(0.0, seconds - (time.monotonic() - gathered)),
+        detect=seconds - since,
         repair=(seated - gathered) + (time.monotonic() - restored),
         restore=restored - seated,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +14,8 @@ from ftrma.fabric.round_changed import RoundChanged
 from ftrma.native import job
 from ftrma.native.constants import CHECKSUM, SLOT, PlanKind
 from ftrma.protocol import causal
-from ftrma.protocol.repair import STEPS, Phase, run_steps
-from ftrma.protocol.repair_round import RepairRound
+from ftrma.protocol.repair import STEPS, Phase, outcome, run_steps
+from ftrma.protocol.repair_round import RepairProgress, RepairRound
 from ftrma.protocol.repair_steps import log_answers, take_role
 from ftrma.vault.vault import BLOCK
 
@@ -110,3 +111,19 @@ def test_the_steps_of_a_round_are_in_the_order_of_its_phases(
     assert met == [(5, phase, phase >= Phase.SEATED) for phase in list(Phase)[1:]]
     assert [step.phase for step in STEPS] == sorted(step.phase for step in STEPS)
     assert done == [now] and list(now.met_s) == list(Phase)[1:]
+
+
+@pytest.mark.parametrize("noticed_s", [0.5, 0.0])
+def test_a_repair_takes_as_long_as_its_phases(noticed_s: float) -> None:
+    """Law: also if a death is noticed at its end, such as that of a lost node's last process."""
+    now_s = time.monotonic()
+    view: Any = SimpleNamespace(
+        proc=0, claimant="", plan=SimpleNamespace(calm=False),
+        words=SimpleNamespace(committed=1, death_ns=job.now_ns() - int(1e9 * noticed_s)))
+    now = RepairRound(view, 5, None, RepairProgress(went_back=True))
+    now.met_s.update({Phase.GATHERED: now_s - 0.3, Phase.SEATED: now_s - 0.2,
+                      Phase.RESTORED: now_s - 0.1})
+    found = outcome(now)
+    phases = found.phases
+    assert found.seconds == pytest.approx(max(noticed_s, 0.3), abs=0.05)
+    assert found.seconds == pytest.approx(phases.detect + phases.repair + phases.restore, abs=1e-3)
