@@ -110,15 +110,17 @@ def run_plain(
     args: Sequence[str] = (),
     timeout: float = 60,
     env: Mapping[str, str] | None = None,
+    launcher: Sequence[str] = (),
 ) -> Result:
     """Run the same program unprotected, under the launcher that protected jobs use.
 
-    It runs by ``-m mpi4py``, which ends all ranks when one raises.
+    It runs by ``-m mpi4py``, which ends all ranks when one raises. `launcher` has more of the
+    launcher's options.
     """
     from ftrma.launch.mpirun import launcher_environment, mpirun_command, session_directory
 
     with session_directory() as session:
-        command = [*mpirun_command(n, session), sys.executable, "-m", "mpi4py"]
+        command = [*mpirun_command(n, session, launcher), sys.executable, "-m", "mpi4py"]
         return _run(lambda stats: command, script, args, timeout,
                     {**launcher_environment(), **(env or {})})
 

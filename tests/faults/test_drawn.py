@@ -65,7 +65,9 @@ def assert_same(result: Result, expected: list[dict[str, Any]]) -> None:
     full=["1-1", "12-2"]))
 def test_its_memory_is_that_of_the_unprotected_run(number: int, nodes: int) -> None:
     dice = random.Random(number)
-    plain = run_plain(SCRIPT, SLOTS, args=["plain", str(STEPS), str(number)])
+    # By shared memory Open MPI 5.0.11 never ends a Put of program 53: two ranks spin in it.
+    plain = run_plain(SCRIPT, SLOTS, args=["plain", str(STEPS), str(number)],
+                      launcher=["--mca", "btl", "self,tcp"])
     assert plain.status == 0, plain
     strength, spares = dice.choice([1, 1, 2]), dice.choice([1, 2, 3])
     options = ["--group-size", "4", "--checksums", str(strength), "--spares", str(spares),
