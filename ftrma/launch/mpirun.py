@@ -33,11 +33,6 @@ HOW = {"--map-by", "-map-by", "--npernode", "-npernode", "-N", "--ppr", "-ppr"}
 HOST_LISTS = ("PBS_NODEFILE", "PE_HOSTFILE", "LSB_DJOB_HOSTFILE")  # files with one host per line
 # Variables in the environment of a job under Slurm, PBS, LSF, Grid Engine, Flux.
 BATCH_SYSTEMS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE", "FLUX_URI")
-# The launcher's daemons probe a silent connection after 30 s, and not after 300 s as by default. So
-# a daemon that was cut off at the end of its job ends soon after its network is back. As by default
-# a network may be down for 480 s.
-PROBES = {"oob_tcp_keepalive_time": "30", "oob_tcp_keepalive_intvl": "30",
-          "oob_tcp_keepalive_probes": "15"}
 # Options by which the launcher takes hosts from its options alone, and not from Slurm.
 HOSTS_FROM_OPTIONS = ("--prtemca", "ras", "^slurm", "--prtemca", "plm", "ssh")
 
@@ -114,11 +109,8 @@ def mpirun_command(
     ]
     for keeper in ("btl_sm", "osc_sm", "osc_rdma"):
         command += ["--mca", f"{keeper}_backing_directory", str(session)]
-    # The user's own choices are respected.
-    if not on_one_node(options):
-        for name, value in PROBES.items():
-            command += [] if name in options else ["--prtemca", name, value]
-    elif not any(word.split("=")[0] == "btl" for word in options):
+    # The user's own choice of transports is respected.
+    if on_one_node(options) and not any(word.split("=")[0] == "btl" for word in options):
         command += ["--mca", "btl", "^ofi,tcp"]
     return [*command, *options, *(["-n", str(processes)] if processes else [])]
 

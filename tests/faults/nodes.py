@@ -176,7 +176,7 @@ def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
                  files: Path | None = None, in_turn: int = 0, by_rank: bool = True,
                  per_node: int = PER_NODE, env: Mapping[str, str] | None = None,
                  relays: bool = True, slots: Sequence[int] = (),
-                 inside: Sequence[str] = (), words: str = "", late: bool = False) -> Result:
+                 inside: Sequence[str] = (), late: bool = False) -> Result:
     """Run a program protected, on emulated nodes; skips the test where that is not permitted.
 
     On the first `in_turn` nodes ranks go in turn, where that is given; else `per_node` to each, or
@@ -185,15 +185,14 @@ def run_on_nodes(script: str | Path, n: int, *options: str, timeout: float = 30,
 
     Unless `tidy` is false, nothing may be left on them, not even for a moment, or with `late` for
     START_S. `files` is a directory that they have in common, beside that of the program and its
-    results. `env` is added to the environment of the ranks, `words` to the launcher's options.
-    `inside` as in `run_job`.
+    results. `env` is added to the environment of the ranks. `inside` as in `run_job`.
     """
     if why_not():
         pytest.skip(f"nodes cannot be emulated here: {why_not()}")
     nodes = nodes[: in_turn or len(slots) or None]
-    here = launcher_options(nodes, 16 if in_turn else per_node, in_turn=bool(in_turn),
-                            relays=relays, slots=slots)
-    words = " ".join([here, words, *(f"-x {name}={value}" for name, value in (env or {}).items())])
+    words = launcher_options(nodes, 16 if in_turn else per_node, in_turn=bool(in_turn),
+                             relays=relays, slots=slots)
+    words = " ".join([words, *(f"-x {name}={value}" for name, value in (env or {}).items())])
     if by_rank:
         options = ("--aware", "none", *options)
     result = run_job(script, n, "--mpirun", words, *options, args=args,

@@ -41,8 +41,6 @@ PLACE_OF = {**PLACES, **CHECKPOINT, "safepoint": ANYWHERE, **REPAIR, **REPLAY}
 LOST = "died; it counts as lost"
 SILENT_S, BACK_S = 2, 4  # a cut node is lost after SILENT_S, and back after BACK_S
 ALWAYS = ("--group-size", "2", "--interval", "0", "--timeout", f"node-silent={SILENT_S}")
-# A daemon whose job is over meanwhile finds that out within a second of its network's return.
-WORDS = "--prtemca oob_tcp_keepalive_time 1"
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ def run(library: Path, way: str, program: str, nodes: int, *options: str) -> Res
         return run_on_nodes(script, SLOTS, *ALWAYS, *on.options, *options, args=args, timeout=90,
                             by_rank=False, late=True, nodes=HOSTS[:nodes], slots=on.slots,
                             in_turn=0 if on.slots else nodes, files=library, inside=inside,
-                            words=WORDS, env={} if way == "killed" else env)
+                            env={} if way == "killed" else env)
 
 
 def words(kills: list[str]) -> list[str]:

@@ -87,16 +87,6 @@ def test_fabrics_are_left_out_on_one_node_only(
     assert ("^ofi,tcp" in command) == local
 
 
-@pytest.mark.parametrize(("options", "time"), [
-    (["--host", "a:2,b:2"], "30"), (["--host", "localhost"], ""),
-    (["--host", "a,b", "--prtemca", "oob_tcp_keepalive_time", "9"], "9")])
-def test_daemons_probe_their_connections(options: list[str], time: str) -> None:
-    """Law: after 30 s of silence, or when the user says; a job of one node has no such daemons."""
-    command = mpirun.mpirun_command(2, Path("/dev/shm/x/launch-1"), options)
-    found = [command[i + 1] for i, word in enumerate(command) if word == "oob_tcp_keepalive_time"]
-    assert found == [time] * bool(time)
-
-
 @pytest.mark.parametrize(
     ("options", "local"),
     [(["--host", "localhost:4"], True), (["-H", "127.0.0.1"], True), (["--host=localhost"], True),
