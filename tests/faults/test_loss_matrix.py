@@ -34,7 +34,6 @@ from programs import ROOT, SLOTS, assert_same_bits, kinds, words_of
 from test_matrix import ANYWHERE, CHECKPOINT, FIRST, PLACES, REPAIR, REPLAY, SERVERS, pairwise
 from tiers import tiers
 
-MIXED = ROOT / "tests/faults/mixed.py"
 WAYS = ("killed", "daemon", "cut", "frozen")
 # At the last two one of its slots has died before: it is lost amid the repair, and the replay.
 PLACE_OF = {**PLACES, **CHECKPOINT, "safepoint": ANYWHERE, **REPAIR, **REPLAY}
