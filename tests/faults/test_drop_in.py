@@ -68,11 +68,15 @@ PLACES = [(victim, calls) for victim in range(N) for calls in (2, 8, 20, 50, 110
 def test_pools_of_mpi(victim: int, calls: int, how: str) -> None:
     """Law: slot 0's main thread waits for futures, which a thread of its own fulfils by messages,
     and the pool is not the worse for any death. The library can hang in MPI_Intercomm_create, by
-    which a pool begins (Open MPI 5.0.11): then all is launched again."""
+    which a pool begins (Open MPI 5.0.11): then all is launched again, after a rollback if only the
+    pool's own thread hangs there."""
     result = run_job(HERE / "pools.py", N, "--kill", f"{victim}@call:{calls}", *POOLS[how],
                      args=[how])
     assert result.status == 0, result
     assert result.results["slot-0"]["found"].tolist() == [n * n for n in range(150)]
-    hung = calls == 2 and "hangs inside the MPI library" in result.stderr
-    kinds = [r["kind"] for r in result.stats["recoveries"]]
-    assert kinds == ["relaunch" if hung else "rollback"], result
+    kinds = ["rollback"]
+    if calls == 2 and "hangs inside the MPI library" in result.stderr:
+        kinds = ["relaunch"]
+    elif calls == 2 and "(_manager)') goes on" in result.stderr:
+        kinds = ["rollback", "relaunch"]
+    assert [r["kind"] for r in result.stats["recoveries"]] == kinds, result
