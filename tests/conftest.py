@@ -11,9 +11,10 @@ import compileall
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
+from jobs import Result
 from passed import Passed
 from tiers import PLAIN_RUN, TIERS, latest
 from tree import ROOT, TESTS
@@ -59,6 +60,21 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def repetition(request: pytest.FixtureRequest) -> int:
     """The number of this repetition, from 0: a test that draws numbers draws others in each."""
     return getattr(request, "param", 0)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    call: pytest.CallInfo[None],
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to a failure all that its jobs printed, of which an assertion's message shows the
+    beginning alone."""
+    report = yield
+    frames = call.excinfo.traceback if report.failed and call.excinfo else ()
+    jobs = {id(value): (name, value) for frame in frames for name, value in frame.locals.items()
+            if isinstance(value, Result)}
+    report.sections += [(f"job {name!r}", f"{job}\n--- stats\n{job.stats}")
+                        for name, job in jobs.values()]
+    return report
 
 
 @pytest.hookimpl(tryfirst=True)

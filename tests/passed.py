@@ -1,8 +1,10 @@
 """Runs of tests that can be continued: a file says how each test has ended.
 
 A test adds one line when it has ended: its outcome, its seconds, its name. A run leaves out the
-tests that have passed or been skipped by the file; the last line of a test counts. The summary at
-the end counts all runs together, and names the tests that have failed and the dearest files.
+tests that have passed or been skipped by the file; the last line of a test counts. What pytest
+tells of a failure goes at once to a second file, `FILE.failures`: a run of hours may be cut off.
+The summary at the end counts all runs together, and names the tests that have failed and the
+dearest files.
 
 Two runs may share a file: one begins with the first test, the other (`backwards`) with the last
 one. They end where they meet.
@@ -72,6 +74,11 @@ class Passed:
         self.seconds += report.duration
         if report.outcome != "passed" and self.outcome != "failed":
             self.outcome = report.outcome
+        if report.failed:
+            with Path(f"{self.path}.failures").open("a") as file:
+                file.write(f"==== {report.nodeid}\n{report.longreprtext}\n")
+                for title, content in report.sections:
+                    file.write(f"---- {title}\n{content}\n")
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.selected:

@@ -109,8 +109,7 @@ class Cluster:
                                     kill_wait=KILL_WAIT_S)
         for node, its in zip(NODES, ports, strict=True):
             text += f"NodeName={node} NodeAddr={node} Port={its} CPUs=8 State=UNKNOWN\n"
-            for name in (f"spool-{node}", f"shm-{node}"):
-                (self.home / name).mkdir()
+            (self.home / f"spool-{node}").mkdir()
         (self.home / "slurm.conf").write_text(text)
         (self.home / "state").mkdir()
         (self.home / "key").write_bytes(os.urandom(1024))
@@ -120,9 +119,7 @@ class Cluster:
         munge[0] = f"--socket={self.home}/munge.sock"
         self.run("munged", "--force", f"--key-file={self.home}/key", *munge)
         self.run("slurmctld", "-i", "-c")
-        for node in NODES:
-            self.start(node)
-        wait_until(lambda: self.idle() == len(NODES), "all nodes are idle")
+        self.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -132,10 +129,18 @@ class Cluster:
             node.wait()
         kill_marked(self.mark)
 
-    def start(self, node: str) -> None:
+    def start(self) -> None:
+        """Power on the nodes that are off, and wait until none has work."""
+        for node in NODES:
+            if node not in self.nodes:
+                self.nodes[node] = self._boot(node)
+        wait_until(lambda: self.idle() == len(NODES), "all nodes are idle")
+
+    def _boot(self, node: str) -> subprocess.Popen[bytes]:
+        (self.home / f"shm-{node}").mkdir()
         spaces = ("--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc",
                   "--propagation", "private")
-        self.nodes[node] = subprocess.Popen(
+        return subprocess.Popen(
             ["unshare", *spaces, "bash", "-c", NODE.format(node=node, home=self.home)],
             env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, start_new_session=True)

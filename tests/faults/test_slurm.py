@@ -92,13 +92,20 @@ def test_a_step_of_many_tasks_is_refused(allocation: dict[str, str], tmp_path: P
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def only_cluster() -> Iterator[Cluster]:
     if why := slurmcluster.why_not():
         pytest.skip(f"no Slurm: {why}")
     with tempfile.TemporaryDirectory(prefix="slurm-") as home:
         Path(home).chmod(0o755)
         with Cluster(Path(home)) as made:
             yield made
+
+
+@pytest.fixture
+def cluster(only_cluster: Cluster) -> Cluster:
+    """All its nodes are up and idle, whatever the test before has done to them."""
+    only_cluster.start()
+    return only_cluster
 
 
 def command(script: Path, *options: str, args: str) -> str:
@@ -149,8 +156,7 @@ def test_an_allocation_ends_under_a_job(cluster: Cluster, tmp_path: Path) -> Non
 
 @pytest.mark.nightly
 def test_a_node_of_slurm_is_powered_off(cluster: Cluster, tmp_path: Path) -> None:
-    """Law: the job goes on in place, with the same bits. This test is the last one: the cluster has
-    a node less then."""
+    """Law: the job goes on in place, with the same bits."""
     program = PROGRAM.format(fells={}, daemon=False, refused="")
     program = program.replace("while state.step < 12:", "import time\nwhile state.step < 60:\n"
                               "    time.sleep(0.05)").replace("    state.step += 1", """

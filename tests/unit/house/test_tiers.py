@@ -78,11 +78,30 @@ def test_a_run_is_continued(tmp_path: Path) -> None:
     status, told = run()
     assert status == 2 and "1 passed, 1 failed, 1 skipped, 1 left" in told, told
     assert "failed: test_it.py::test_two" in told
+    assert "os.path.exists('now')" in (tmp_path / "ended.failures").read_text()
     (tmp_path / "now").touch()
     status, told = run()
     assert status == 0 and "3 passed, 1 skipped, 0 left" in told, told
     status, told = run()
     assert status == 0 and "3 passed, 1 skipped, 0 left" in told, told
+
+
+@pytest.mark.plain
+def test_a_failure_tells_all_that_its_jobs_printed(tmp_path: Path) -> None:
+    """Law: a failure that cannot be repeated is explained by what is printed of it."""
+    (tmp_path / "test_it.py").write_text(
+        "from jobs import Result\n"
+        "def test_one():\n"
+        "    result = Result(1, 'x' * 999, 'y' * 999 + 'why', {'recoveries': 'z' * 999})\n"
+        "    assert result.status == 0, result\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "conftest", "-p", "no:cacheprovider",
+               "."]
+    env = {**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    ended = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True,
+                           timeout=60)
+    assert ended.returncode == 1, ended.stdout
+    told = ended.stdout.partition("job 'result'")[2]
+    assert "y" * 999 + "why" in told and "z" * 999 in told, ended.stdout
 
 
 @pytest.mark.plain
