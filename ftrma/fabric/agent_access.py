@@ -116,7 +116,7 @@ class AgentAccess:
 
     def begin_round(self) -> int:
         """Begin the newest round of repair; the alarm that rang for it is silent from now on."""
-        self.files.hush()
+        self.files.clear_alarm()
         self.begun_round = self.requested_round()
         return self.begun_round
 

@@ -174,10 +174,10 @@ class Files:
     # -- the alarm ------------------------------------------------------------------------------
 
     def ring(self) -> None:
-        """End every read, in any thread, until `hush` is called."""
+        """End every read, in any thread, until `clear_alarm` is called."""
         self.origin.ring()
 
-    def hush(self) -> None:
+    def clear_alarm(self) -> None:
         """Silence the alarm. Do this before the number of a new round is read, or that round's
         alarm is lost."""
         self.origin.clear_alarm()

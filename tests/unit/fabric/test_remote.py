@@ -239,8 +239,8 @@ def test_what_is_refused_is_an_error(pair: Nodes, ways: list[Files]) -> None:
 
 
 def test_the_alarm_ends_a_read(pair: Nodes, ways: list[Files]) -> None:
-    """Law: a read that waits, or begins, while the alarm rings is another round's; after `hush`
-    reads are served again."""
+    """Law: a read that waits, or begins, while the alarm rings is another round's; after
+    `clear_alarm` reads are served again."""
     ways[1].share(File.VAULT, 1, written(pair, 1, "vault", ONE))
     alarm = threading.Timer(0.1, ways[0].ring)
     alarm.start()
@@ -248,7 +248,7 @@ def test_the_alarm_ends_a_read(pair: Nodes, ways: list[Files]) -> None:
         with pytest.raises(RoundChanged):
             read(ways[0], 1, File.VAULT, 5, 0, 8)
     alarm.join()
-    ways[0].hush()
+    ways[0].clear_alarm()
     began = time.monotonic()
     assert read(ways[0], 1, File.VAULT, 1, 0, 8) == ONE
     assert time.monotonic() - began < remote.FIRST_TRY_S  # at once, and not at the second try

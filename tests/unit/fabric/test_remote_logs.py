@@ -194,7 +194,7 @@ def test_a_log_that_does_not_come(pair: Nodes, files: Files) -> None:
     files.ring()
     with pytest.raises(RoundChanged):
         fetched(pair, files)
-    files.hush()
+    files.clear_alarm()
     assert len(records_in(fetched(pair, files), PUTS)) == 1
     files.patience_s = 0.2
     with pytest.raises(FtrmaError, match="no answer"):

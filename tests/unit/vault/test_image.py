@@ -294,7 +294,7 @@ def test_the_alarm_ends_a_rebuild(
             with pytest.raises(RoundChanged):
                 group.rebuild(i)
         assert vaults.words(group.element(i).c).version == 0 and not image_bytes()
-        files.hush()
+        files.clear_alarm()
         group.rebuild(i)
         if i == 3:
             assert states(group) == states(here)
@@ -320,7 +320,7 @@ def test_the_alarm_ends_a_sum(
             at_read(patch, number, view.remote_files.ring)
             assert not server.step(0)
         assert view.words.me.summed == group.version and not summed(group.parity)
-        view.remote_files.hush()
+        view.remote_files.clear_alarm()
         if undone:
             group.undo()
             for window in group.windows:
