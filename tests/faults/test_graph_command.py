@@ -115,8 +115,8 @@ def test_all_programs_on_the_command_line(tmp_path: Path) -> None:
         (("matching", where), "--left is missing: vertices below it are on one side"),
         (("sssp", where), "an edge of weight -1.0; sssp needs weights from 0 up"),
         (("sssp", "path:9"), "the graph has no weights; sssp needs some: give bfs"),
-        (("pagerank", "rmat:40"), "1099511627776 vertices on 2 slots, which have less than"),
-        (("pagerank", "path:40000000000"), "40000000000 vertices on 2 slots, which have less"),
+        (("pagerank", "rmat:40"), "1099511627776 vertices and 17592186044416 edges do not fit"),
+        (("pagerank", "path:40000000000"), "40000000000 vertices and 39999999999 edges do not fit"),
         (("pagerank", "grid:99999999999"), "vertices: more than 2**44; give a smaller one"),
     ):
         result = command(*words, "-n", "2")
