@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -205,8 +206,8 @@ def test_many_random_programs() -> None:
     """Law: see above. A process of its own forks sooner than one that has collected all tests."""
     found = subprocess.run(
         [sys.executable, "-c", f"import test_apgas_random as t; t.sweep({SEED + 10_000}, 10_000)"],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, text=True,
-        timeout=3600, check=False)
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)])},
+        capture_output=True, text=True, timeout=3600, check=False)
     assert found.returncode == 0, found.stderr
 
 
